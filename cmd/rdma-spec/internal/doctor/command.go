@@ -24,7 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// every is how often a doctor that serves looks at the node, as deploy/systemd/rdma-spec-doctor.timer does.
+// every is the interval between checks with --http, as in deploy/systemd/rdma-spec-doctor.timer.
 const every = 2 * time.Minute
 
 // The formats of doctor for monitoring systems.
@@ -33,7 +33,7 @@ const (
 	formatPrometheus = "prometheus"
 )
 
-// Command is rdma-spec doctor with all checks.
+// Command returns the command rdma-spec doctor with all checks.
 func Command(checks []Check) *cobra.Command {
 	var o node.Options
 	var only []string
@@ -42,30 +42,33 @@ func Command(checks []Check) *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find faults on the node, and how to fix them",
-		Long: `Find faults that affect RDMA on the node, and how to fix them. doctor checks HCAs and their
-ports, kernel modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers,
-and the kubelet. It changes nothing. Run it as root: if doctor cannot read a file, the result of
-the check is unknown.
+		Short: "Find faults on the node, and print their fixes",
+		Long: `Find faults that affect RDMA on the node, and print their fixes. doctor checks HCAs and their
+ports, kernel modules, devices, GPUs, container runtimes, NRI, the nri-rdma plugin, containers,
+and the kubelet. doctor changes nothing on the node. Run doctor as root. If doctor cannot read a
+file that a check needs, the result of the check is unknown.
 
-A check has one of these results:
-  wrong           a fault; doctor prints its impact and its fix, which is a command that is
-                  safe to run now, a disruptive command with a warning, or a manual step
-  unknown         doctor cannot tell; this is not a fault; check by hand
-  ignored         wrong or unknown, but an entry in /etc/rdma-spec/doctor.yaml says to ignore
-                  it; doctor prints the entry with each fault
-  ok              no fault was found
+Each check has one of these results:
+  wrong           the check found a fault; doctor prints the impact and the fix, which is a
+                  command that is safe to run now, a disruptive command with a warning, or a
+                  manual step
+  unknown         the check cannot determine a result; this is not a fault, but examine the node
+                  manually
+  ignored         the result is wrong or unknown, but an entry in /etc/rdma-spec/doctor.yaml
+                  ignores the result; for each fault, doctor prints an entry that would ignore it
+  ok              the check found no fault
   skipped         the check depends on another check that is wrong or unknown
-  not applicable  the node has nothing for this check to examine
+  not applicable  the check does not apply to the node
 
--o npd uses the protocol of node-problem-detector's custom plugins: one line, and the exit
-status 0 if nothing is wrong, 1 if something is wrong, and 2 if all checks of a family are
-unknown. -o prometheus writes metrics for node_exporter's textfile collector: the results of the
-checks, and, without --only, how much memory RDMA containers have registered.
+-o npd uses the protocol of node-problem-detector's custom plugins. doctor prints one line, and
+exits with status 0 if no check is wrong, 1 if a check is wrong, or 2 if all checks of a family
+are unknown. -o prometheus writes metrics for node_exporter's textfile collector. The metrics
+contain the results of the checks. Without --only, the metrics also contain the amount of memory
+that each RDMA container has registered.
 
-The exit status is 1 if something is wrong. Otherwise, it is 3 if all checks of a family are
-unknown, for example because the runtime does not answer. In this case, doctor prints the name of
-the family to standard error.`,
+The exit status is 1 if a check finds a fault. If no check is wrong, but all checks of a family are
+unknown, the exit status is 3. For example, if the runtime does not respond, all checks of a family
+can be unknown. doctor prints the name of each such family to standard error.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --explain port-active
@@ -82,7 +85,7 @@ the family to standard error.`,
 			}
 			if address != "" {
 				if !cmd.Flags().Changed("timeout") {
-					o.Timeout = every / 2 // nobody waits for it
+					o.Timeout = every / 2 // no person waits for the result
 				}
 				look := func(ctx context.Context, metrics io.Writer) error {
 					return runDoctor(o, ctx, metrics, cmd.ErrOrStderr(), checks, only, formatPrometheus, false)
@@ -103,21 +106,21 @@ the family to standard error.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS` or families of checks, plus the checks that they "+
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS` or families of checks, and the checks that these "+
 		"depend on")
 	f.BoolVarP(&verbose, "verbose", "v", false,
-		"on a terminal, also list checks that are ok or not applicable, and each fault in full")
-	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
-	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`, without network access and without "+
-		"running checks")
+		"on a terminal, also list the checks that are ok or not applicable, and list each fault in full")
+	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match no finding")
+	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`; no check runs, and no network access is "+
+		"needed")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output; the file is replaced atomically, "+
-		"and everyone can read it")
+		"and is readable by all users")
 	f.StringVar(&address, "http", "",
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"total timeout for all daemons; if a daemon does not respond in time, its checks are unknown; increase the "+
-			"timeout for a slow node")
+		"total timeout for all daemons; if a daemon does not respond in time, the checks of the daemon are unknown; "+
+			"increase the timeout on a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {
@@ -126,7 +129,7 @@ the family to standard error.`,
 	return cmd
 }
 
-// checkNames completes a list of checks: the last in it, by those that are not in it yet.
+// checkNames completes the last name in a list of checks, with the checks that the list does not contain yet.
 func checkNames(checks []Check, typed string) []string {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	var words []string
@@ -138,11 +141,11 @@ func checkNames(checks []Check, typed string) []string {
 	return words
 }
 
-// explainCheck writes the page about a check, from its title on.
+// explainCheck writes the page about a check, starting at its title.
 func explainCheck(stdout io.Writer, check string) error {
 	page, err := docs.Fault(check)
 	if err != nil {
-		return cli.Usage(fmt.Errorf("--explain: no check %q%s: to list the checks, run rdma-spec doctor --list; to "+
+		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s; to list the checks, run rdma-spec doctor --list; to "+
 			"explain a message, run rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
 	}
 	_, text, _ := strings.Cut(page, "\n\n")
@@ -150,7 +153,8 @@ func explainCheck(stdout io.Writer, check string) error {
 	return err
 }
 
-// listChecks lists the checks. It runs them only where it has to tell which entries of the ignore file match nothing.
+// listChecks lists the checks. It runs the checks only if the ignore file has entries, to find those that match no
+// finding.
 func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o node.Options) error {
 	var rows [][]string
 	for _, c := range checks {
@@ -166,22 +170,22 @@ func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o
 		return Run(ctx, s, checks)
 	})
 	for _, entry := range unused {
-		fmt.Fprintf(stderr, "rdma-spec: %s: this entry matches nothing on this node: %s\n", node.IgnoreFile,
+		fmt.Fprintf(stderr, "rdma-spec: this entry in %s matches no finding on this node: %s\n", node.IgnoreFile,
 			cli.PlainText(entry.String()))
 	}
 	return err
 }
 
-// Diagnosis is the doctor's result.
+// Diagnosis is the result of rdma-spec doctor.
 type Diagnosis struct {
 	cli.Meta
-	// Findings are what the checks found.
+	// Findings are the results of the checks.
 	Findings []Finding `json:"findings"`
-	// Missed are the families of checks that could not examine anything.
+	// Missed are the families in which all checks are unknown.
 	Missed []string `json:"missed,omitempty"`
 }
 
-// runDoctor runs the checks and writes what they find.
+// runDoctor runs the checks, and writes the findings.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string, verbose bool) error {
 	o.Use = format == formatPrometheus && len(only) == 0
@@ -214,13 +218,13 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	return err
 }
 
-// Diagnose runs the checks that are named, or all, and returns what those find and, if it is to look at who uses RDMA,
-// the containers. It says on stderr what it waits for.
+// Diagnose runs the named checks, or all checks, and returns the findings. If o.Use is set, Diagnose also returns the
+// containers. It prints to stderr which daemons it waits for.
 func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
 	stderr io.Writer) (found []Finding, using []node.Container, err error) {
 	if len(only) > 0 {
 		if checks, only, err = Named(checks, only...); err != nil {
-			return nil, nil, cli.Usage(fmt.Errorf("--only: %w; to list them, run rdma-spec doctor --list", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--only: %w; to list the checks, run rdma-spec doctor --list", err))
 		}
 	}
 	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
@@ -234,7 +238,7 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	if len(only) == 0 || err != nil {
 		return findings, using, err
 	}
-	// What is named may be skipped: the cause belongs to the answer.
+	// A named check can be skipped. In this case, the finding that caused the skip is part of the result.
 	skipped := slices.ContainsFunc(findings,
 		func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
 	return slices.DeleteFunc(findings, func(f Finding) bool {
@@ -242,17 +246,17 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}), nil, nil
 }
 
-// diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as
-// well.
+// diagnose runs checks, and ignores the findings that the administrator has listed. It also returns the entries that
+// match no finding.
 func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Finding) ([]Finding, []node.Ignored, error) {
 	o.Inside = true
 	s, err := node.Open(o)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = s.Close() }() // it was only read
+	defer func() { _ = s.Close() }() // the snapshot was only read
 	entries, err := s.Ignored()
-	if err != nil && !s.Archived { // an archive of an older version has none
+	if err != nil && !s.Archived { // a support bundle of an older version has no ignore file
 		return nil, nil, err
 	}
 	s.ReadHCAs = node.LiveReader(o.Root)
@@ -261,7 +265,7 @@ func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Findi
 	return findings, ignore(findings, entries), nil
 }
 
-// Concluded is nil if nothing is wrong, and no family of checks was missed.
+// Concluded returns nil if no check is wrong, and each family has a check with a known result.
 func Concluded(findings []Finding) error {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Wrong }) {
 		return cli.ErrProblemFound
@@ -273,11 +277,11 @@ func Concluded(findings []Finding) error {
 }
 
 func notLookedAt(families []string) error {
-	return fmt.Errorf("not checked: %s: the results list the reasons", strings.Join(families, ", "))
+	return fmt.Errorf("not checked: %s; for the reasons, see the results", strings.Join(families, ", "))
 }
 
-// unknownFamilies returns the families of checks that know nothing. What a container cannot see is missed only where
-// nothing is known at all: no other look from there is better.
+// unknownFamilies returns the families in which all checks are unknown or skipped. A family that is not visible from a
+// container counts only if no family has a known result.
 func unknownFamilies(findings []Finding) []string {
 	known := map[string]bool{}
 	for _, f := range findings {

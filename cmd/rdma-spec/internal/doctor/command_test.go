@@ -202,8 +202,8 @@ func ignoring(t *testing.T, file string) string {
 func TestDoctorListsWhatMatchesNothing(t *testing.T) {
 	root := ignoring(t, `[{"check": "gpu-*", "object": "GPU 0000:*", "reason": "elsewhere"}]`)
 	got := program.Call("", "doctor", "--root", root, "--list")
-	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "CHECK ") || got.Stderr != "rdma-spec: /etc/rdma-spec/doctor.yaml: "+
-		`this entry matches nothing on this node: - {check: "gpu-*", object: "GPU 0000:*", reason: "elsewhere"}`+"\n" {
+	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "CHECK ") || got.Stderr != "rdma-spec: this entry in "+
+		`/etc/rdma-spec/doctor.yaml matches no finding on this node: - {check: "gpu-*", object: "GPU 0000:*", reason: "elsewhere"}`+"\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -240,7 +240,7 @@ func TestDoctorStrictIgnoreFile(t *testing.T) {
 		"ignore: [{check: '[a', reason: b}]":               `ignore[0]: check or object is not a valid glob: to match a bracket, write \[`,
 		"ignore: []\nignore: []":                           "already set",
 		"ignore: []\n---\nignore: []":                      "there is text after the end of the YAML document",
-		"ignore:\n- {check: a, reason: b, object: [a, b]}": "ignore.object is of the type array",
+		"ignore:\n- {check: a, reason: b, object: [a, b]}": "ignore.object has the type array",
 	} {
 		root := hcatest.V100Node().Files().With(hcatest.Files{"etc/rdma-spec/doctor.yaml": file}).Root(t)
 		got := program.Call("", "doctor", "--root", root, "--only", "hca")

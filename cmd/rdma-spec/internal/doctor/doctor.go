@@ -1,14 +1,15 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor finds faults of an RDMA node, and says how to fix them.
+// Package doctor finds faults on an RDMA node, and suggests fixes.
 //
-// A check is data: a name, what it reads, what it depends on, and a pure function from a node to findings. This package
-// runs checks, and the packages below it define them. It changes nothing on the node. It makes no decisions about
-// containers; package policy does.
+// A check is data: a name, the files to read, the checks to run first, and a pure function from a node to findings.
+// Package doctor runs the checks, and its subpackages define them. A check changes nothing on the node. Decisions about
+// containers belong in package policy.
 //
-// If a check cannot determine a result, its status is unknown, which is not a fault. One cause is reported once: if a
-// check depends on another check that has found a fault, it is skipped, and its result says so.
+// If a check cannot determine a result, the status of the check is unknown, which is not a fault. Each cause is
+// reported only once. If a check depends on another check that has found a fault, the dependent check is skipped, and
+// its result names the other check.
 package doctor
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Status is what a check finds.
+// Status is the result of a check.
 type Status string
 
 // The statuses.
@@ -36,22 +37,22 @@ const (
 	OK         Status = "ok"
 	Wrong      Status = "wrong"
 	Unknown    Status = "unknown"
-	NotApplied Status = "not applicable" // there is nothing on this node to look at
-	Ignored    Status = "ignored"        // it is wrong or unknown, and an administrator knows
-	Skipped    Status = "skipped"        // what the check depends on is wrong, or as unknown as this
+	NotApplied Status = "not applicable" // the check does not apply to this node
+	Ignored    Status = "ignored"        // wrong or unknown, and an administrator ignores the result
+	Skipped    Status = "skipped"        // a check that this one depends on is wrong, or both are unknown
 )
 
-// FixType says how a fix is followed, and whether it is safe.
+// FixType is the type of a fix: a safe command, a disruptive command, or a manual step.
 type FixType string
 
-// The types. A fix that says nothing else is manual.
+// The types. A fix without a type is manual.
 const (
-	FixSafe       FixType = "safe"       // a command that takes nothing from what runs on this node
-	FixDisruptive FixType = "disruptive" // a command that does: Finding.Warning says who loses what, and how to check
-	FixManual     FixType = "manual"     // what to do; only people can judge when
+	FixSafe       FixType = "safe"       // a command that does not affect running programs on this node
+	FixDisruptive FixType = "disruptive" // a command that affects running programs; Finding.Warning describes the effect
+	FixManual     FixType = "manual"     // a step for a person, who decides when to do it
 )
 
-// words are what people read.
+// words returns the text that people read.
 func (t FixType) words() string {
 	if t == FixSafe {
 		return "safe to run now"
@@ -59,45 +60,45 @@ func (t FixType) words() string {
 	return string(t)
 }
 
-// Grace is what a check may need beside what it waits for, as a part of the timeout.
+// Grace is the divisor of the timeout for the time that a check can spend in addition to its waiting.
 const Grace = 4
 
-// Check looks at one thing that can be wrong with a node.
+// Check examines one possible fault of a node.
 type Check struct {
 	ID     string // stable: "port-active"
-	Family string // "hca": the file that it is in
-	Title  string // what holds where it is ok: "Each port is ACTIVE."
-	// NoMessages is what people see where no program says anything. docs/troubleshoot.md has the messages of the others.
+	Family string // such as "hca"
+	Title  string // the condition that the check expects: "Each port is ACTIVE."
+	// NoMessages is the symptom of a fault without messages. docs/troubleshoot.md lists the messages of other faults.
 	NoMessages string
-	Impact     string // why a fault matters
-	// Reads are the files and directories below the root that it reads beside those of Inventory, as patterns of
-	// path.Match. It can read no others, and collect copies them.
+	Impact     string // the effect of a fault
+	// Reads are the files and directories below the root that the check reads in addition to those of Inventory, as
+	// patterns of path.Match. The check cannot read other files. collect copies these files.
 	Reads []string
-	Needs []string // the checks without which its findings mean nothing
+	Needs []string // the checks that the findings depend on
 	Look  Look
 }
 
-// Look is how a check looks at a node. Finding nothing means that all is well.
+// Look examines a node. A result without findings means that the check is ok.
 type Look func(*View) []Finding
 
-// Finding is what a check says about an object.
+// Finding is the result of a check for an object.
 type Finding struct {
 	// Check is the check's name.
 	Check string `json:"check"`
 	// Status is the check's result for the object.
 	Status Status `json:"status"`
-	// Object is what the finding is about, such as "HCA mlx5_0 port 1" or "container ml/train-0 worker". It is omitted
+	// Object is the subject of the finding, such as "HCA mlx5_0 port 1" or "container ml/train-0 worker". It is omitted
 	// for the node. A fault of an object also affects objects whose name begins with the object's name and a space.
 	Object string `json:"object,omitempty"`
-	// Text says in one sentence what was found.
+	// Text describes the result in a sentence.
 	Text string `json:"text,omitempty"`
-	// Impact is what the fault does.
+	// Impact is the effect of the fault.
 	Impact string `json:"impact,omitempty"`
-	// Fix is a command, or what to do.
+	// Fix is a command or a manual step.
 	Fix string `json:"fix,omitempty"`
-	// FixType says whether the fix is a command that is safe to run now.
+	// FixType is the type of the fix: safe, disruptive, or manual.
 	FixType FixType `json:"fixType,omitempty"`
-	// Warning says what a disruptive fix disrupts, such as "the pod that has it loses it; check first: rdma-spec status".
+	// Warning is the effect of a disruptive fix, and a command that shows what is affected.
 	Warning string `json:"warning,omitempty"`
 	// Docs is the URL of the check's page.
 	Docs string `json:"docs,omitempty"`
@@ -108,41 +109,43 @@ type Finding struct {
 	Root Status `json:"root,omitempty"`
 }
 
-// Fault is what is wrong with an object. Its fix is manual.
+// Fault returns a finding about a fault of an object, with a manual fix.
 func Fault(object, text, fix string) Finding {
 	return Finding{Status: Wrong, Object: object, Text: text, Fix: fix}
 }
 
-// Command returns a fault whose fix is a command. What it takes from what runs on the node is computed: see
-// sideEffects.
+// Command returns a fault whose fix is a command. sideEffects determines the effect of the command on running programs.
 func (f Finding) Command() Finding {
 	f.FixType = FixSafe
 	return f
 }
 
-// Disruptive returns a fault whose fix is a command that takes something from what runs, wherever that is: who loses
-// what, and how to check that first.
+// CheckFirst separates the parts of a warning: the effect of a command, and the command that shows what is affected.
+const CheckFirst = "; first, check the output of: "
+
+// Disruptive returns a fault whose fix is a command that affects running programs: the loss, and the command that shows
+// the affected programs.
 func (f Finding) Disruptive(loses, see string) Finding {
 	f.FixType = FixDisruptive
-	f.Warning = loses + "; check first: " + see
+	f.Warning = loses + CheckFirst + see
 	return f
 }
 
-// Unsure is what cannot be known of an object.
+// Unsure returns a finding with the status unknown.
 func Unsure(object, text string) Finding {
 	return Finding{Status: Unknown, Object: object, Text: text}
 }
 
-// Told is what people should know of an object, and is no fault.
+// Told returns information about an object. Its status is ok.
 func Told(object, format string, args ...any) Finding {
 	return Finding{Status: OK, Object: object, Text: fmt.Sprintf(format, args...)}
 }
 
-// Inapplicable is why there is nothing on this node to look at.
+// Inapplicable returns the finding of a check that does not apply to this node, with the reason.
 func Inapplicable(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
 
-// Named returns the checks that are named, by their identifier or all of a family by its name, and those that they
-// need, in the order of all; and the identifiers of those that are named.
+// Named returns the checks with the given identifiers or families, and the checks that they need, in the order of all.
+// It also returns the identifiers of the named checks.
 func Named(all []Check, names ...string) (checks []Check, named []string, err error) {
 	for _, name := range names {
 		before := len(named)
@@ -160,14 +163,14 @@ func Named(all []Check, names ...string) (checks []Check, named []string, err er
 		}
 	}
 	wanted := slices.Clone(named)
-	for i := 0; i < len(wanted); i++ { // which grows by what they need
+	for i := 0; i < len(wanted); i++ { // wanted grows by the needed checks
 		at := slices.IndexFunc(all, func(c Check) bool { return c.ID == wanted[i] })
 		wanted = append(wanted, all[at].Needs...)
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !slices.Contains(wanted, c.ID) }), named, nil
 }
 
-// Each looks at several things, one by one.
+// Each calls look for each element, and returns all findings.
 func Each[T any](all []T, look func(T) []Finding) (found []Finding) {
 	for _, one := range all {
 		found = append(found, look(one)...)
@@ -175,7 +178,8 @@ func Each[T any](all []T, look func(T) []Finding) (found []Finding) {
 	return found
 }
 
-// Run runs checks on a node and returns their findings, in the order of the checks: at least one for each.
+// Run runs checks on a node and returns their findings, in the order of the checks. Each check has at least one
+// finding.
 func Run(ctx context.Context, s *node.Snapshot, checks []Check) []Finding {
 	results := make(map[string]*result, len(checks))
 	for _, c := range checks {
@@ -201,14 +205,14 @@ func Run(ctx context.Context, s *node.Snapshot, checks []Check) []Finding {
 	return all
 }
 
-// result is what a check found, once it is done.
+// result contains the findings of a check when done is closed.
 type result struct {
 	done     chan struct{}
 	findings []Finding
 }
 
-// evaluate looks at once, so that all daemons are asked side by side, and then waits for the checks that this one
-// needs. A needed check that is not among the results counts as ok.
+// evaluate examines the node immediately, so that all daemons are queried in parallel, and then waits for the checks
+// that this check needs. A needed check that is not among the results counts as ok.
 func (c *Check) evaluate(ctx context.Context, s *node.Snapshot, results map[string]*result) []Finding {
 	findings := c.look(ctx, s)
 	var causes []Finding
@@ -222,7 +226,7 @@ func (c *Check) evaluate(ctx context.Context, s *node.Snapshot, results map[stri
 			switch root := cmp.Or(f.Root, f.Status); {
 			case root != Wrong && (root != Unknown || f.Object == ""):
 			case f.Object == "":
-				return []Finding{{Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id), Root: Wrong}}
+				return []Finding{{Status: Skipped, Text: fmt.Sprintf("The check depends on %s.", id), Root: Wrong}}
 			default:
 				causes = append(causes, f)
 			}
@@ -231,7 +235,7 @@ func (c *Check) evaluate(ctx context.Context, s *node.Snapshot, results map[stri
 	return c.complete(findings, causes)
 }
 
-// look returns what the check finds in time.
+// look returns the findings, or a finding that the check timed out or was interrupted.
 func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	found := make(chan []Finding, 1)
 	go func() {
@@ -249,12 +253,12 @@ func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	case <-time.After(within + within/Grace):
 		return []Finding{{Status: Unknown, Text: fmt.Sprintf("The check timed out after %s.", within)}}
 	case <-ctx.Done():
-		return []Finding{{Status: Unknown, Text: "It was interrupted."}}
+		return []Finding{{Status: Unknown, Text: "The check was interrupted."}}
 	}
 }
 
-// complete gives findings what they have from their check, and skips those whose cause another check has found. What is
-// wrong stays wrong where a cause is only unknown.
+// complete adds the check's fields to findings, and skips findings whose cause another check has found. A wrong finding
+// stays wrong if the cause is only unknown.
 func (c *Check) complete(findings, causes []Finding) []Finding {
 	var kept []Finding
 	for _, f := range findings {
@@ -262,10 +266,10 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 			return cause.explains(f) && (f.Status == Unknown || f.Status == Wrong && cmp.Or(cause.Root, cause.Status) == Wrong)
 		})
 		if i >= 0 {
-			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("It depends on %s.", causes[i].Check),
+			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("The check depends on %s.", causes[i].Check),
 				Root: cmp.Or(causes[i].Root, causes[i].Status)}
 			if strings.Contains(causes[i].Text, node.NotFromHere) {
-				f.Text = fmt.Sprintf("It depends on %s, which %s.", causes[i].Check, node.NotFromHere)
+				f.Text = fmt.Sprintf("The check depends on %s, which is %s.", causes[i].Check, node.NotFromHere)
 			}
 		}
 		if f.Status == Wrong {
@@ -282,13 +286,13 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 	return kept
 }
 
-// explains reports whether what is wrong with one object is wrong with another too: an HCA with its ports.
+// explains reports whether a finding about one object explains another finding, such as an HCA and its ports.
 func (f Finding) explains(other Finding) bool {
 	return other.Object == f.Object || strings.HasPrefix(other.Object, f.Object+" ")
 }
 
-// CompareVersions compares versions such as v1.7.35, 1.29.0+git and 28.39.2048. One that cannot be read is neither
-// older nor newer.
+// CompareVersions compares versions such as v1.7.35, 1.29.0+git, and 28.39.2048. It returns 0 if a version cannot be
+// parsed.
 func CompareVersions(a, b string) int {
 	first, err := version.ParseGeneric(a)
 	if err != nil {
@@ -298,13 +302,13 @@ func CompareVersions(a, b string) int {
 	return order
 }
 
-// Sentence makes a sentence of problems.
+// Sentence joins problems into a sentence.
 func Sentence(problems []string) string {
 	text := strings.TrimSuffix(strings.Join(problems, "; "), ".")
 	if text == "" {
 		return ""
 	}
-	if first, _, _ := strings.Cut(text, " "); strings.ContainsAny(first, "0123456789_/=") { // a name, which stays as it is
+	if first, _, _ := strings.Cut(text, " "); strings.ContainsAny(first, "0123456789_/=") { // a name stays unchanged
 		return text + "."
 	}
 	return strings.ToUpper(text[:1]) + text[1:] + "."

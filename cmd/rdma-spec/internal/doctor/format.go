@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
-// statuses are in the order in which people want to see them, with their signs on a terminal.
+// statuses are in display order, with their signs on a terminal.
 var (
 	statuses = []Status{Wrong, Unknown, Ignored, Skipped, OK, NotApplied}
 	signs    = []string{"✗", "?", "~", "-", "✓", "·"}
@@ -26,14 +26,14 @@ var (
 
 func rank(f Finding) int { return slices.Index(statuses, f.Status) }
 
-// line is what findings say in the same words: several checks of one object, or a check of several objects.
+// line combines findings with the same text: several checks of one object, or one check of several objects.
 type line struct {
-	Finding         // without what differs
+	Finding         // without the fields that differ
 	checks, objects []string
 	fixes, entries  []string
 }
 
-// lines gathers findings. Faults of several objects are one line only if they are folded.
+// lines combines findings into lines. It combines faults of several objects only if folded is true.
 func lines(findings []Finding, folded bool) (all []*line) {
 	join := func(all []*line, same func(line, line) bool, gather func(into *line, l line)) (joined []*line) {
 		for _, l := range all {
@@ -84,9 +84,9 @@ func joinFirst(all []string, most int) string {
 	return fmt.Sprintf("%s, and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// ListFindings writes findings for people. In a pipe, faults come first, each with its impact and its fix. On a
-// terminal they come last, where people look; faults of one kind are folded, and so are the checks that are ok or do
-// not apply, unless all is to be told.
+// ListFindings writes findings for people. In a pipe, faults come first, each with its impact and fix. On a terminal,
+// faults come last, above the prompt. Without verbose, faults of the same kind are combined on a terminal, and checks
+// that are ok or not applicable are omitted.
 func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) error {
 	folded := terminal && !verbose
 	all := lines(findings, folded)
@@ -119,7 +119,7 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 		}
 		fmt.Fprintf(&text, "    impact: %s\n    fix (%s): %s\n", l.Impact, l.FixType.words(), cli.PlainText(l.fixes[0]))
 		if others := len(slices.Compact(slices.Sorted(slices.Values(l.fixes)))) - 1; others > 0 {
-			fmt.Fprintf(&text, "    and %d more like it (use -v to list all)\n", others)
+			fmt.Fprintf(&text, "    similar fixes: %d (to list them, use -v)\n", others)
 		}
 		if l.Warning != "" {
 			fmt.Fprintf(&text, "    warning: %s\n", cli.PlainText(l.Warning))
@@ -135,8 +135,8 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 	return err
 }
 
-// CountFindings writes the line that closes the list: how many objects are wrong, by check, and how many checks end
-// how.
+// CountFindings writes the summary line below the list: the number of wrong objects by check, and the number of checks
+// by status.
 func CountFindings(stderr io.Writer, findings []Finding) error {
 	worst := map[string]int{}
 	wrong := 0
@@ -173,7 +173,7 @@ func CountFindings(stderr io.Writer, findings []Finding) error {
 	return err
 }
 
-// findingText is what a finding says about its object.
+// findingText returns the object and the text of a finding.
 func findingText(f Finding) string {
 	if f.Object == "" {
 		return f.Text
@@ -181,11 +181,11 @@ func findingText(f Finding) string {
 	return f.Object + ": " + f.Text
 }
 
-// maxNPD is what node-problem-detector keeps of a custom plugin's line by default: max_output_length, in bytes.
+// maxNPD is the default of node-problem-detector's max_output_length for the line of a custom plugin, in bytes.
 const maxNPD = 80
 
-// WriteNPD writes the one line of a custom plugin of node-problem-detector, and returns its exit status: 0 if all is
-// well, 1 if something is wrong, 2 if that is unknown.
+// WriteNPD writes the line of a custom plugin of node-problem-detector, and returns its exit status: 0 if no check is
+// wrong, 1 if a check is wrong, and 2 if the result is unknown.
 func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
 	err := Concluded(findings)
@@ -215,7 +215,7 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	return err
 }
 
-// inapplicable returns why no check applies to the node; "" if one does.
+// inapplicable returns the reason why no check applies to the node, or "" if a check applies.
 func inapplicable(findings []Finding) string {
 	applies := func(f Finding) bool { return f.Status != NotApplied }
 	if len(findings) == 0 || slices.ContainsFunc(findings, applies) {
@@ -224,7 +224,7 @@ func inapplicable(findings []Finding) string {
 	return findings[0].Text
 }
 
-// checksOf returns the check of each finding with a status. Those of a check come one after another.
+// checksOf returns the check of each finding with a status. The findings of a check are adjacent.
 func checksOf(findings []Finding, status Status) (names []string) {
 	for _, f := range findings {
 		if f.Status == status {
@@ -246,17 +246,17 @@ func truncate(text string, most int) string {
 // mostContainers bounds the series of a node. A kubelet runs 110 pods by default.
 const mostContainers = 500
 
-// writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so
-// that alerts end; what is wrong, unknown, or ignored is named beside. So is what containers use; what is unknown of
-// that has no series.
+// writePrometheus writes metrics for node_exporter's textfile collector. Each check always has series, so that alerts
+// resolve. Each object that is wrong, unknown, or ignored has its own series. Containers have series for the resources
+// that they use, without the values that are unknown.
 func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Container) error {
 	registry := prometheus.NewRegistry()
 	add := promauto.With(registry)
 	counts := add.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rdma_spec_doctor_findings", Help: "Results of an rdma-spec doctor check, by status.",
+		Name: "rdma_spec_doctor_findings", Help: "Number of findings of an rdma-spec doctor check, by status.",
 	}, []string{"check", "status"})
 	objects := add.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong, unknown, or ignored.",
+		Name: "rdma_spec_doctor_finding", Help: "1 for each object whose status is wrong, unknown, or ignored.",
 	}, []string{"check", "status", "object"})
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return add.NewGaugeVec(prometheus.GaugeOpts{Name: "rdma_spec_container_" + name, Help: help},

@@ -10,8 +10,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
-// ignore makes ignored findings of those that entries are about, and gives the others that are wrong or unknown the
-// entry that would be. It returns the entries that are about nothing.
+// ignore sets the status of findings that match an entry to ignored. It gives each other wrong or unknown finding the
+// entry that would ignore the finding. It returns the entries that match no finding.
 func ignore(findings []Finding, entries []node.Ignored) (unused []node.Ignored) {
 	used := make([]bool, len(entries))
 	for i := range findings {

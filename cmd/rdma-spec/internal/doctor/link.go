@@ -13,12 +13,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// FunctionReads are what a check declares that asks for the link of a function, or for its number.
+// FunctionReads are the files that a check declares if it queries the link or the number of a function.
 var FunctionReads = []string{pciDevices + "*/virtfn*", pciDevices + "*/net/*/phys_port_name"}
 
-// FunctionNumber returns the number that the physical function has for a virtual one, "" where it is not known.
+// FunctionNumber returns the virtual function's number on its physical function, or "" if the number is unknown.
 func (v *View) FunctionNumber(h hca.HCA) string {
-	links, _ := v.Glob(pciDevices + h.Parent + "/virtfn*") // what cannot be listed has none
+	links, _ := v.Glob(pciDevices + h.Parent + "/virtfn*") // links that cannot be listed count as missing
 	for _, link := range links {
 		if to, err := v.Readlink(link); err == nil && path.Base(to) == h.PCI {
 			return strings.TrimPrefix(path.Base(link), "virtfn")
@@ -27,10 +27,10 @@ func (v *View) FunctionNumber(h hca.HCA) string {
 	return ""
 }
 
-// ofFunction is the port name of a virtual function's representor, and its number. Intel's is pf0vfr1.
+// ofFunction matches the port name of a virtual function's representor and the function's number. Intel uses pf0vfr1.
 var ofFunction = regexp.MustCompile(`^pf\d+vfr?(\d+)$`)
 
-// representor returns the netdev that stands for a virtual function where its card is in switchdev mode, else "".
+// representor returns the netdev that represents a virtual function if the card is in switchdev mode, or "".
 func (v *View) representor(h hca.HCA) string {
 	number := v.FunctionNumber(h)
 	names, _ := v.Glob(pciDevices + h.Parent + "/net/*/phys_port_name")
@@ -42,7 +42,8 @@ func (v *View) representor(h hca.HCA) string {
 	return ""
 }
 
-// LinkOfFunction is what gives a virtual function a link whose physical function has one, "" for other HCAs.
+// LinkOfFunction returns the fix for a virtual function without a link whose physical function has a link. It returns
+// "" for other HCAs.
 func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 	node, err := v.HCAs()
 	if err != nil || h.Function != hca.FunctionVirtual {
@@ -53,17 +54,19 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 	case i < 0:
 		return ""
 	case p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp":
-		return "Let the subnet manager serve virtual functions: for NVIDIA's OpenSM, set virt_enabled 2 in opensm.conf, " +
-			"and restart OpenSM"
+		return "Configure the subnet manager to serve virtual functions. For NVIDIA's OpenSM, set virt_enabled 2 in " +
+			"opensm.conf, and restart OpenSM"
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
-		return fmt.Sprintf("Its link follows the state of its representor. Bring up the representor: ip link set %s up. "+
-			"Then check that the representor is a port of an Open vSwitch bridge: ovs-vsctl port-to-br %[1]s", of)
+		return fmt.Sprintf("The link of the virtual function follows the state of its representor. To bring up the "+
+			"representor, run: ip link set %s up. To check that the representor is a port of an Open vSwitch bridge, run: "+
+			"ovs-vsctl port-to-br %[1]s", of)
 	}
 	netdev := "NETDEV"
 	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {
 		netdev = netdevs[0]
 	}
-	return fmt.Sprintf("Make its link follow the link of its physical function, HCA %s: ip link set %s vf N state "+
-		"auto. To find its number N: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
+	return fmt.Sprintf("To make the link of the virtual function follow the link of its physical function, HCA %s, run: "+
+		"ip link set %s vf N state auto. To find the number N of the virtual function, run: "+
+		"ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
 }

@@ -67,7 +67,7 @@ func TestDoctorOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    impact: \n    fix (disruptive): x\uFFFD\n" +
-		"    warning: the pod loses it; check first: rdma-spec status\n    see: rdma-spec doctor --explain , or \n"
+		"    warning: the pod loses it; first, check the output of: rdma-spec status\n    see: rdma-spec doctor --explain , or \n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -12,16 +12,16 @@ import (
 
 const pciDevices = "sys/bus/pci/devices/"
 
-// GPUFiles are what NVIDIA's driver says of its GPUs, by PCI address: the model, and the device's minor number.
+// GPUFiles are the files of NVIDIA's driver, by PCI address, with the GPU's model and the device's minor number.
 const GPUFiles = "proc/driver/nvidia/gpus/*/information"
 
-// GPUReads are what a check declares that asks for the GPUs.
+// GPUReads are the files that a check declares if it queries the GPUs.
 var GPUReads = []string{pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver"}
 
 // GIDReads are the tables of GIDs.
 var GIDReads = []string{"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*"}
 
-// GPUs returns the PCI addresses of the GPUs and other accelerators that the node's own driver uses.
+// GPUs returns the PCI addresses of the GPUs and other accelerators that use the node's own driver.
 func (v *View) GPUs() (found []string, err error) {
 	devices, err := v.Glob(pciDevices + "*")
 	for _, at := range devices {
@@ -43,9 +43,9 @@ func (v *View) DriversOf(addresses []string) (drivers []string) {
 	return slices.Compact(drivers)
 }
 
-// OtherGPUs returns the drivers of GPUs and other accelerators of which nothing is known here.
+// OtherGPUs returns the drivers of GPUs and other accelerators that the doctor does not support.
 func (v *View) OtherGPUs() []string {
-	devices, _ := v.Glob(pciDevices + "*") // what cannot be listed is not there
+	devices, _ := v.Glob(pciDevices + "*") // devices that cannot be listed count as missing
 	var found []string
 	for _, at := range devices {
 		driver, err := v.Readlink(at + "/driver")
@@ -56,9 +56,9 @@ func (v *View) OtherGPUs() []string {
 	return v.DriversOf(found)
 }
 
-// UsesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
-// ACTIVE port of a fabric or of a function that does nothing else (erdma), a soft HCA, which somebody made, at least
-// four ACTIVE RoCE ports and as many as GPUs, or pods.
+// UsesRDMA reports whether the node is known to use RDMA. An Ethernet card alone is not enough. The signs are an ACTIVE
+// port of a fabric or of a function that is only for RDMA (erdma), a soft HCA, which somebody created, at least four
+// ACTIVE RoCE ports and at least as many as GPUs, or pods that use RDMA.
 func (v *View) UsesRDMA(gpus int) bool {
 	node, err := v.HCAs()
 	if err != nil {
@@ -80,12 +80,11 @@ func (v *View) UsesRDMA(gpus int) bool {
 	return gpus > 0 && rails >= max(4, gpus) || v.UsedByPods()
 }
 
-// ForRDMA reports whether somebody has made the node one for RDMA: a plugin runs, its policy is in force, or pods use
-// RDMA.
+// ForRDMA reports whether the node was set up for RDMA: a plugin is running, its policy is in force, or pods use RDMA.
 func (v *View) ForRDMA() bool {
-	plugin, _ := v.Plugin() // what is unknown does not run
+	plugin, _ := v.Plugin() // an unknown plugin counts as not running
 	return len(plugin.Own()) > 0 || plugin.Policy.Lives || v.UsedByPods()
 }
 
-// Unused is the finding where nothing uses RDMA.
-func Unused() []Finding { return Inapplicable("Nothing on this node is known to use RDMA.") }
+// Unused returns the finding for a node that is not known to use RDMA.
+func Unused() []Finding { return Inapplicable("No use of RDMA was detected on this node.") }

@@ -15,7 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 )
 
-// View is what a check sees of a node: the snapshot, and of its files those that the check declares.
+// View is a check's view of a node: the snapshot, with only the files that the check declares.
 type View struct {
 	*node.Snapshot
 	Declared *Check
@@ -40,11 +40,11 @@ func (v *View) Glob(pattern string) ([]string, error) {
 
 // Any reports whether a name matches a pattern.
 func (v *View) Any(pattern string) bool {
-	names, _ := v.Glob(pattern) // what cannot be listed is not there
+	names, _ := v.Glob(pattern) // files that cannot be listed count as missing
 	return len(names) > 0
 }
 
-// Readlink returns where a link leads, as the link has it.
+// Readlink returns the target of a link, as stored in the link.
 func (v *View) Readlink(name string) (string, error) {
 	if err := v.declared(name); err != nil {
 		return "", err
@@ -52,7 +52,7 @@ func (v *View) Readlink(name string) (string, error) {
 	return v.Files.Readlink(name)
 }
 
-// Exists reports whether there is a file or directory. The error says that it cannot be told.
+// Exists reports whether a file or directory exists. The error means that the answer is unknown.
 func (v *View) Exists(name string) (bool, error) {
 	if err := v.declared(name); err != nil {
 		return false, err
@@ -64,16 +64,16 @@ func (v *View) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// Attribute returns a line of sysfs, "" where there is none.
+// Attribute returns the text of a sysfs file, or "" if the file cannot be read.
 func Attribute(v *View, name string) string {
 	text, _ := v.Read(name)
 	return strings.TrimSpace(strings.TrimRight(text, "\x00"))
 }
 
-// ErrUndeclared means that a check reads what it does not say that it reads, so that collect would not copy it.
-var ErrUndeclared = errors.New("the check does not declare that it reads this file")
+// ErrUndeclared means that a check reads a file that the check does not declare, so collect would not copy the file.
+var ErrUndeclared = errors.New("the check does not declare this file in Reads")
 
-// declared fails for a name or a pattern that the check does not declare, and for one that cannot be seen.
+// declared fails for a name or a pattern that the check does not declare, or that is not visible.
 func (v *View) declared(name string) error {
 	for _, pattern := range slices.Concat(v.Declared.Reads, node.Inventory) {
 		if ok, err := path.Match(pattern, name); ok && err == nil {

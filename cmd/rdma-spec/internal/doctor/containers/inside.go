@@ -4,6 +4,7 @@
 package containers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -19,12 +20,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// insideChecks are the checks of what the processes of containers see.
+// insideChecks returns the checks of the files and devices that the containers' processes see.
 func insideChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-hostpath", Family: "containers",
-		Title:  "Each container that mounts /dev/infiniband can open its devices.",
-		Impact: "Libraries find devices that the container cannot open, and fail.",
+		Title:  "Each container that mounts /dev/infiniband can open the devices in that directory.",
+		Impact: "Libraries fail, because they find devices that the container cannot open.",
 		Look:   eachContainer(containerHostPath),
 	}, {
 		ID: "container-provider", Family: "containers",
@@ -33,17 +34,18 @@ func insideChecks() []doctor.Check {
 		Look:   eachContainer(containerProvider),
 	}, {
 		ID: "container-devices", Family: "containers", Title: "Each RDMA container can open all HCAs that it sees.",
-		Impact: "sysfs shows all HCAs to every container, so libraries might try an HCA that the container cannot open.",
-		Look:   eachContainer(containerDevices),
+		Impact: "sysfs shows all HCAs to every container. Libraries might try to use an HCA that the container cannot " +
+			"open.",
+		Look: eachContainer(containerDevices),
 	}, {
 		ID: "container-gpu", Family: "containers",
-		Title:      "Each of a container's GPUs is on the same NUMA node as one of its HCAs.",
-		NoMessages: "bandwidth tests report low bandwidth",
-		Impact:     "Transfers from one CPU socket to another are slower.",
+		Title:      "Each GPU of a container is on the same NUMA node as one of the container's HCAs.",
+		NoMessages: "benchmarks report low bandwidth",
+		Impact:     "Transfers between CPU sockets are slower than transfers within a socket.",
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "The /dev/shm of each RDMA container is larger than 64 MiB.",
-		Impact: "Programs that use NCCL, for example, need more shared memory if they have several processes.",
+		Impact: "Some programs with several processes, such as those that use NCCL, need more shared memory.",
 		Look:   eachContainer(containerSharedMemory),
 	}}
 }
@@ -52,14 +54,14 @@ func containerHostPath(_ *doctor.View, c node.Container) []doctor.Finding {
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
-	can := "only " + strings.Join(c.HCAs, ", ")
-	fix := "Remove the hostPath volume from the pod: the device plugin adds the devices"
+	can := "can open only " + strings.Join(c.HCAs, ", ")
+	fix := "Remove the hostPath volume from the pod, because the device plugin injects the devices"
 	if len(c.HCAs) == 0 {
-		can = "none of its HCAs"
-		fix = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
+		can = "cannot open any HCA"
+		fix = "Remove the hostPath volume from the pod, and request a device plugin's RDMA resource instead"
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf(
-		"%s is mounted from the node, but the container can open %s.", strings.Join(c.HostPaths, ", "), can), fix)}
+		"%s is mounted from the node, but the container %s.", strings.Join(c.HostPaths, ", "), can), fix)}
 }
 
 func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding) {
@@ -76,22 +78,23 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		supports := fmt.Sprintf("The kernel driver has ABI version %d, but rdma-core's provider %s supports only %s", abi,
 			want, has)
 		switch {
-		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
+		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened the HCA, so there is a provider
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
-				"The image's files could not be read in time, so its providers are unknown. Try again with a longer --timeout.")}
+				"The doctor could not read the image's files in time, so the image's providers are unknown. Run the doctor again "+
+					"with a longer --timeout.")}
 		case c.LibVerbs == "":
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
-				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
+				"The image has no libibverbs in the usual directories, so the image's providers are unknown.")}
 		case want == "":
 			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the driver %q with ABI %d is unknown. "+
 				"The image needs the provider that matches the node's driver.", h.Driver, abi)))
 		case file == "" && foreign:
-			found = append(found, doctor.Fault(object, supports+". The image has no provider, and no package of the "+
-				"distribution contains the right one.", "In the image, install "+ofDriver(v, want)))
+			found = append(found, doctor.Fault(object, supports+". The image has no provider for this HCA, and the "+
+				"distribution's packages do not contain the matching provider.", "In the image, install "+ofDriver(v, want)))
 		case file == "":
-			text := fmt.Sprintf("Its image has libibverbs, but not the provider %s. It has: %s.", want,
-				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "))
+			text := fmt.Sprintf("The image has libibverbs, but lacks the provider %s. Providers in the image: %s.", want,
+				cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), "none"))
 			found = append(found, doctor.Fault(object, text,
 				"Add rdma-core's providers to the image: apt-get install ibverbs-providers, or dnf install libibverbs. "+
 					"Then recreate the pod"))
@@ -103,21 +106,22 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 	return found
 }
 
-// ofDriver names the provider that belongs to the node's driver, which is not rdma-core's, and where the node has one.
+// ofDriver names the provider that belongs to the node's driver and is not part of rdma-core. If the node has the
+// provider's file, ofDriver also names this file.
 func ofDriver(v *doctor.View, provider string) string {
 	text := verbs.OfDriver(provider)
 	for _, dir := range verbs.LibraryDirs {
 		for _, in := range []string{"", "/libibverbs"} {
-			// a copy has no libraries
+			// a support bundle contains no libraries
 			if files, err := v.Files.Match(dir + in + "/lib" + provider + "-rdmav*.so"); err == nil && len(files) > 0 {
-				return text + " (the node has it: /" + files[0] + ")"
+				return text + " (the node's copy of the provider is /" + files[0] + ")"
 			}
 		}
 	}
 	return text
 }
 
-// containerDevices reports what is not a fault.
+// containerDevices reports notes, not faults.
 func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 	node, err := v.HCAs()
 	if err != nil || !c.RDMA || c.AllDevices || c.OwnNetwork && node.NetNSExclusive || len(c.HCAs) == 0 ||
@@ -130,29 +134,30 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 			names = append(names, h.Name)
 		}
 	}
-	text := fmt.Sprintf("It has %d of the node's %d HCAs", len(c.HCAs), len(node.HCAs))
+	text := fmt.Sprintf("The container has %d of the node's %d HCAs", len(c.HCAs), len(node.HCAs))
 	if len(names) > 0 {
-		text += fmt.Sprintf(". Set NCCL_IB_HCA=%s to keep NCCL from trying the others", strings.Join(names, ","))
+		text += fmt.Sprintf(". To keep NCCL from trying the other HCAs, set NCCL_IB_HCA=%s", strings.Join(names, ","))
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs that use RDMA_CM need rdma-core 37 or later "+
-		"in the image, access to all HCAs, or exclusive mode. Before version 37, rdma_get_devices fails if it cannot "+
-		"open one of the HCAs.", text)}
+		"in the image, access to all HCAs, or the exclusive network namespace mode. In rdma-core versions before 37, "+
+		"rdma_get_devices fails if one of the HCAs cannot be opened.", text)}
 }
 
-// containerSharedMemory reports what is not a fault.
+// containerSharedMemory reports notes, not faults.
 func containerSharedMemory(_ *doctor.View, c node.Container) []doctor.Finding {
 	if !c.Known || !c.RDMA || c.SharedMem == nil || *c.SharedMem > process.SmallSharedMemory {
 		return nil
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c),
-		"The size of its /dev/shm is %s. For more, mount an emptyDir with medium: Memory at /dev/shm.", c.SharedMem)}
+		"The size of the container's /dev/shm is %s. To increase the size, mount an emptyDir with medium: Memory at "+
+			"/dev/shm.", c.SharedMem)}
 }
 
 var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)
 
-// containerGPU reports what is not a fault.
+// containerGPU reports notes, not faults.
 func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
-	files, _ := v.Glob(doctor.GPUFiles) // without them there is no driver of NVIDIA
+	files, _ := v.Glob(doctor.GPUFiles) // without these files, NVIDIA's driver is not loaded
 	hcas := heldHCAs(v, c)
 	if slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.NUMANode < 0 }) {
 		return nil
@@ -168,7 +173,8 @@ func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			continue
 		}
 		found = append(found, doctor.Told(containerObject(c),
-			"Its GPU %s is on NUMA node %s, but none of its HCAs (%s) is on that node.", gpu, numa, strings.Join(c.HCAs, ", ")))
+			"The container's GPU %s is on NUMA node %s, but none of the container's HCAs (%s) is on that NUMA node.", gpu, numa,
+			strings.Join(c.HCAs, ", ")))
 	}
 	return found
 }

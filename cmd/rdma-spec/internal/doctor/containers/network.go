@@ -18,14 +18,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// networkChecks are the checks of what the network of containers has. They compare addresses: pods call their
-// interfaces as they like, and those of all pods have the same names.
+// networkChecks returns the checks of the containers' networks. The checks compare addresses instead of names, because
+// pods choose the names of their interfaces, and different pods use the same names.
 func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
 		Title:  "Each container with its own network namespace has an IP address for each of its RoCE HCAs.",
-		Impact: "Without the address, programs have no GID and cannot connect.",
+		Impact: "Without an IP address on the HCA, programs have no GID and cannot connect.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
@@ -36,7 +36,7 @@ func networkChecks() []doctor.Check {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment variables name.",
 		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. If a variable names " +
-			"none that the container has, NCCL and UCX fail or fall back to sockets.",
+			"no HCA or interface of the container, NCCL and UCX fail or fall back to sockets.",
 		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
@@ -47,26 +47,26 @@ func networkChecks() []doctor.Check {
 	}, {
 		ID: "container-routes", Family: "containers",
 		Title:  "Each HCA of a container can answer other nodes.",
-		Impact: "Other nodes can send to this HCA, but get no reply from it.",
+		Impact: "Other nodes can send packets to the HCA, but receive no reply.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: containerRoutes,
 	}}
 }
 
-// rail is a port with RoCE of an HCA that a container holds.
+// rail is a RoCE port of an HCA that a container has.
 type rail struct {
 	hca    hca.HCA
 	active bool
 	object string
 	table  []process.GID
 	err    error         // why the table is unknown
-	own    []process.GID // the container's
-	usable bool          // one of them is more than link-local
-	link   *process.Link // that has them, nil where it is not known
+	own    []process.GID // the container's own GIDs
+	usable bool          // one of them is not link-local
+	link   *process.Link // the interface that has them; nil if it is unknown
 	subnet netip.Prefix
 }
 
-// rails returns the ports with RoCE that a container holds, and that NCCL_IB_HCA does not leave out. The GIDs of other
-// ports belong to no network namespace.
+// rails returns the container's RoCE ports that NCCL_IB_HCA does not exclude. GIDs of other ports do not belong to a
+// network namespace.
 func rails(v *doctor.View, c node.Container) (found []rail) {
 	chosen := c.Env["NCCL_IB_HCA"]
 	for _, h := range heldHCAs(v, c) {
@@ -89,45 +89,48 @@ func rails(v *doctor.View, c node.Container) (found []rail) {
 func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	all := rails(v, c)
 	if !c.Known || !c.OwnNetwork || c.AllDevices && slices.ContainsFunc(all, func(r rail) bool { return r.usable }) {
-		return nil // a privileged container holds more HCAs than are meant for it
+		return nil // a privileged container has HCAs that are not meant for it
 	}
 	for _, r := range all {
 		other, address, oneHCA := sharing(v, c, r)
 		switch {
-		case other != "" && !oneHCA: // which VLAN a function has is not known
-			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s on this node has the same address, %s, on a "+
-				"different HCA. If both HCAs are in one network, packets for one of the pods can reach the "+
-				"other.", other, address)))
+		case other != "" && !oneHCA: // the VLANs of the functions are unknown
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s on this node also has the container's "+
+				"address %s, on a different HCA. If the two HCAs are in the same network, packets for one pod can reach the "+
+				"other pod.", other, address)))
 		case other != "":
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s on this node has the same address, %s. Packets "+
-				"for one of the pods can reach the other.", other, address),
-				"Give each pod its own address: use an IPAM plugin, such as whereabouts, that shares one range across all pods, "+
-					"and recreate one of the pods"))
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s on this node also has the container's address "+
+				"%s. Packets for one pod can reach the other pod.", other, address),
+				"To give each pod its own address, use an IPAM plugin, such as whereabouts, that shares one range across "+
+					"all pods. Then recreate one of the pods"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
-			found = append(found, doctor.Told(r.object, "All its GIDs are RoCE v1, which routers do not forward."))
+			found = append(found, doctor.Told(r.object, "The container has only RoCE v1 GIDs on this HCA. Routers do not "+
+				"forward RoCE v1 packets."))
 		case !r.active || r.usable:
 		case r.err != nil:
-			found = append(found, doctor.Unsure(r.object, "Its GIDs are unknown: "+r.err.Error()+"."))
+			found = append(found, doctor.Unsure(r.object, "The HCA's GIDs are unknown: "+r.err.Error()+"."))
 		case len(r.table) == 0:
-			found = append(found, doctor.Unsure(r.object, "The driver does not list its GIDs."))
+			found = append(found, doctor.Unsure(r.object, "The driver does not list the HCA's GIDs."))
 		case c.Silent:
 			found = append(found, doctor.Unsure(r.object,
-				"The container's files could not be read in time, so the MAC addresses of its interfaces are unknown."))
+				"The doctor could not read the container's files in time, so the MAC addresses of the container's interfaces are "+
+					"unknown."))
 		case len(r.own) > 0 && c.HugePages:
-			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The only address of the HCA's interface in the "+
-				"container is %s, which NCCL and RDMA_CM do not use. The container has huge pages, so it might run DPDK, which "+
-				"needs no address.", r.own[0].Address)))
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("In the container, the only address of the HCA's "+
+				"interface is %s. NCCL and RDMA_CM do not use this address. The container has huge pages, so it might run DPDK, "+
+				"which needs no address.", r.own[0].Address)))
 		case len(r.own) > 0:
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"The only address of the HCA's interface in the container is %s, which NCCL and RDMA_CM do not use.",
+				"In the container, the only address of the HCA's interface is %s. NCCL and RDMA_CM do not use this address.",
 				r.own[0].Address),
-				"Set ipam in the NetworkAttachmentDefinition of the interface, and recreate the pod"))
+				"Set ipam in the interface's NetworkAttachmentDefinition, and recreate the pod"))
 		default:
 			has := strings.Trim(fmt.Sprint(c.Addresses), "[]")
 			if has == "" {
 				has = "only loopback addresses"
 			}
-			fix := "Give the pod an interface on the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
+			fix := "Use Multus to give the pod an interface on the HCA (macvlan, ipvlan, or SR-IOV). Or set " +
+				"hostNetwork: true in the pod"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
 				fix = "The resource also contains InfiniBand HCAs. Exclude PCI device " + r.hca.PCI + " from the device " +
 					"plugin's selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
@@ -139,7 +142,7 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 	return found
 }
 
-// ofInfiniBand returns the HCAs of InfiniBand that a container holds, which need no interface.
+// ofInfiniBand returns the container's InfiniBand HCAs, which need no interface.
 func ofInfiniBand(v *doctor.View, c node.Container) (names []string) {
 	for _, h := range heldHCAs(v, c) {
 		if h.ForPrograms() && slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.LinkLayer == "InfiniBand" }) {
@@ -149,10 +152,10 @@ func ofInfiniBand(v *doctor.View, c node.Container) (names []string) {
 	return names
 }
 
-// sharing returns a pod that comes before a container's and has one of its rail's addresses in a network of its own: if
-// there is one, a pod that holds the same HCA.
+// sharing returns a pod that sorts before the container's pod, has its own network namespace, and has one of the rail's
+// addresses. It prefers a pod that has the same HCA.
 func sharing(v *doctor.View, c node.Container, r rail) (pod string, address netip.Addr, oneHCA bool) {
-	answer, _ := v.Containers() // which has the container
+	answer, _ := v.Containers() // without an error, because the container comes from this answer
 	for _, other := range answer.Containers {
 		if other.PodName() >= c.PodName() {
 			break
@@ -171,21 +174,21 @@ func sharing(v *doctor.View, c node.Container, r rail) (pod string, address neti
 	return pod, address, oneHCA
 }
 
-// whyLocal says why a GID does not reach other networks, "" if it does.
+// whyLocal returns the reason why a GID does not reach other networks, or "" if it does.
 func whyLocal(g process.GID) string {
 	switch {
 	case g.Address.IsLinkLocalUnicast():
-		return "reaches only its own link"
+		return "is link-local and reaches only hosts on the same link"
 	case g.Type == "IB/RoCE v1":
 		return "is a RoCE v1 GID, and routers do not forward RoCE v1 packets"
 	}
 	return ""
 }
 
-// containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.
+// containerGIDIndex checks the index in the container's spec. It does not see an index that a program sets by itself.
 func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	index, err := strconv.Atoi(c.Env["NCCL_IB_GID_INDEX"])
-	if err != nil || index < 0 || !c.Known { // NCCL chooses where it is negative
+	if err != nil || index < 0 || !c.Known { // NCCL chooses if it is negative
 		return nil
 	}
 	for _, r := range rails(v, c) {
@@ -194,34 +197,32 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 		own := slices.IndexFunc(r.own, at)
 		better := slices.IndexFunc(r.own, func(g process.GID) bool { return whyLocal(g) == "" })
 		if own >= 0 && better >= 0 && whyLocal(r.own[own]) != "" {
-			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. That GID %s. "+
-				"If connections time out, remove the variable: the GID %s at index %d reaches other "+
-				"networks.", index, r.own[own].Address, whyLocal(r.own[own]),
-				r.own[better].Address, r.own[better].Index))
+			found = append(found, doctor.Told(r.object, "The container's NCCL_IB_GID_INDEX is %d, which selects the GID %s. "+
+				"This GID %s. If connections time out, remove the variable. The GID %s at index %d reaches other networks.",
+				index, r.own[own].Address, whyLocal(r.own[own]), r.own[better].Address, r.own[better].Index))
 		}
 		if r.err != nil || len(r.table) == 0 || c.Silent || own >= 0 ||
 			len(r.own) == 0 && (c.AllDevices || i >= 0 && !c.OwnNetwork) {
-			continue // container-netdev says what is unknown
+			continue // container-netdev reports unknown GIDs
 		}
-		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, but the HCA has no GID at that index.", index)
+		text := fmt.Sprintf("The container's NCCL_IB_GID_INDEX is %d, but the HCA has no GID at that index.", index)
 		if i >= 0 {
-			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. The container does not have this "+
-				"address.",
-				index, r.table[i].Address)
+			text = fmt.Sprintf("The container's NCCL_IB_GID_INDEX is %d, which selects the GID %s. The container does not "+
+				"have this address.", index, r.table[i].Address)
 		}
 		if len(r.own) > 0 {
-			text = fmt.Sprintf("%s Its own GID is %s, at index %d.", text,
+			text = fmt.Sprintf("%s The container's own GID is %s, at index %d.", text,
 				r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID automatically, but only NCCL "+
-				"2.26 and later do so in all pods"))
+			"Remove NCCL_IB_GID_INDEX from the pod. NCCL 2.21 and later find the GID automatically in some pods, and NCCL "+
+				"2.26 and later in all pods"))
 	}
 	return found
 }
 
-// containerEnvironment looks at the variables of the container's spec. A name beside others that it has is left out by
-// the programs, and no fault.
+// containerEnvironment checks the variables in the container's spec. If a variable also names an HCA or interface that
+// the container has, programs ignore the other names, so there is no fault.
 func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Finding) {
 	var links []string
 	for _, l := range c.Links {
@@ -237,16 +238,17 @@ func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Find
 			continue
 		}
 		found = append(found, doctor.Fault(containerObject(c),
-			fmt.Sprintf("%s=%q matches none of the names in the container: %s.", variable, value,
+			fmt.Sprintf("%s=%q does not match any name in the container (%s).", variable, value,
 				strings.Join(has, ", ")),
-			fmt.Sprintf("Remove %s from the pod, or set it to names that do not change when the pod is recreated", variable)))
+			fmt.Sprintf("Remove %s from the pod, or set the variable to names that do not change when the pod is recreated",
+				variable)))
 	}
 	return found
 }
 
-// chooses reports whether a variable chooses an interface or an HCA. Its names are separated by commas, and can end
-// with a port: "mlx5_0:1". "^" in front leaves out what is named, and "=" wants whole names, where NCCL takes
-// beginnings. UCX takes whole names and patterns.
+// chooses reports whether a variable selects an interface or an HCA. The variable's names are separated by commas, and
+// can end with a port: "mlx5_0:1". A leading "^" excludes the names. For NCCL, names are prefixes, or whole names after
+// a leading "=". For UCX, names are whole names or patterns.
 func chooses(value, name string, beginnings bool) bool {
 	value, leaves := strings.CutPrefix(value, "^")
 	value, whole := strings.CutPrefix(value, "=")
@@ -270,7 +272,7 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			of = all.HCAs[i]
 		}
 		for _, p := range of.Ports {
-			for _, name := range p.Netdevs { // what is stacked on the function's own can have less
+			for _, name := range p.Netdevs { // netdevs stacked on the function's own can have a lower MTU
 				if mtu, _ := strconv.Atoi(doctor.Attribute(v, "sys/class/net/"+name+"/mtu")); mtu > most {
 					netdev = name
 					most = mtu
@@ -279,7 +281,7 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		}
 		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"Its interface %s has an MTU of %d, but %s of HCA %s has an MTU of only %d.",
+				"The container's interface %s has an MTU of %d, but the interface %s of HCA %s has an MTU of only %d.",
 				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
 				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and recreate the pod`, most)))
 		}

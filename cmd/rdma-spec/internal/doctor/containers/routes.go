@@ -15,9 +15,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// containerRoutes looks at the routes of containers with several rails: those in one subnet, and subnets that no route
-// joins. What is true of the node's own network is said once. Tables of policy routing can send everything the right
-// way, so beside them nothing is known.
+// containerRoutes checks the routes of containers with several rails. It reports rails in the same subnet, and subnets
+// without a route between them. It reports each fault of the node's own network only once. It ignores containers with
+// policy routing, because routing rules can make every route correct.
 func containerRoutes(v *doctor.View) []doctor.Finding {
 	said := map[string]bool{}
 	return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
@@ -61,22 +61,21 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	switch {
 	case len(subnets) < 2 || len(isolated) == 0:
 	case joined == 0:
-		found = append(found, doctor.Told(object, "Its rails (%s) have no route to each other. This is correct if each "+
-			"rail is meant to reach only the same rail on other nodes. In that case, set NCCL_CROSS_NIC=0 for NCCL, or "+
-			"enable PXN for RCCL. Otherwise, each rail needs a gateway.",
-			strings.Join(isolated, ", ")))
+		found = append(found, doctor.Told(object, "The rails (%s) have no route to each other. If each rail is meant to "+
+			"reach only the same rail on other nodes, no route is needed. For this setup, set NCCL_CROSS_NIC=0 for NCCL, or "+
+			"enable PXN for RCCL. For any other setup, add a gateway to each rail.", strings.Join(isolated, ", ")))
 	default:
-		found = append(found, doctor.Told(object, "Its interface %s has no gateway, but others have one. This interface "+
-			"reaches only its own subnet.", strings.Join(isolated, ", ")))
+		found = append(found, doctor.Told(object, "Some interfaces have a gateway. Interfaces without a gateway (%s) can "+
+			"reach only their own subnets.", strings.Join(isolated, ", ")))
 	}
 	return found
 }
 
-// sharedSubnet is about rails in one subnet. With a strict filter, the kernel drops what reaches the interface that it
-// does not answer by, whichever has which address.
+// sharedSubnet reports rails in the same subnet. With a strict filter, the kernel drops packets that arrive at an
+// interface through which it does not answer, whatever the addresses of the interfaces are.
 func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []rail,
 	links []process.Link) doctor.Finding {
-	object += " HCA " + all[0].hca.Name // addresses differ in an anonymous archive
+	object += " HCA " + all[0].hca.Name // addresses differ in an anonymous support bundle
 	var hcas, names []string
 	for _, r := range all {
 		hcas = append(hcas, r.hca.Name)
@@ -84,20 +83,21 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 	for _, l := range links {
 		names = append(names, l.Name)
 	}
-	of := fmt.Sprintf("The interfaces %s of HCAs %s are in one subnet, %s", strings.Join(names, ", "),
+	of := fmt.Sprintf("The interfaces %s of HCAs %s are in the same subnet, %s", strings.Join(names, ", "),
 		strings.Join(hcas, ", "), subnet)
 	// IPv6 has no such filter.
 	if subnet.Addr().Is6() || slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
 		return doctor.Told(object, "%s. The kernel answers through only one of the interfaces.", of)
 	}
-	text := of + ", and rp_filter is strict. The kernel drops packets that arrive at the other interfaces."
-	if c.AllDevices { // it holds HCAs that are not meant for it
+	text := of + ", and rp_filter is strict. The kernel answers through only one of the interfaces, and drops packets " +
+		"that arrive at the other interfaces."
+	if c.AllDevices { // it has HCAs that are not meant for it
 		return doctor.Unsure(object, text)
 	}
-	where := "in the pod's networks (CNI plugins tuning and sbr), and recreate the pod"
+	fix := "In the pod's networks, use the tuning CNI plugin to set rp_filter to 2, and the sbr CNI plugin to add a " +
+		"routing rule for each interface. Then recreate the pod"
 	if !c.OwnNetwork {
-		where = "on the node"
+		fix = "On the node, set rp_filter to 2, and add a routing rule for each interface"
 	}
-	return doctor.Fault(object, text, "Set rp_filter to 2, and add a routing rule for each interface "+where+
-		". Or give each interface its own subnet, with a gateway to the other subnets")
+	return doctor.Fault(object, text, fix+". Or give each interface its own subnet, with a gateway to the other subnets")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// deviceChecks are about character devices, and how many of what is behind them a container may have.
+// deviceChecks returns the checks of device nodes and of cgroup limits on RDMA objects.
 func deviceChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "device-nodes", Family: "devices",
@@ -28,7 +28,7 @@ func deviceChecks() []doctor.Check {
 	}}
 }
 
-// badNodes finds device nodes that are missing, or are not the device that sysfs names.
+// badNodes finds device nodes that are missing, or that differ from the devices that sysfs lists.
 func badNodes(v *doctor.View) []doctor.Finding {
 	node, err := v.HCAs()
 	if err != nil {
@@ -58,20 +58,21 @@ func badNodes(v *doctor.View) []doctor.Finding {
 			d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
-			found = append(found, doctor.Fault(on, "Its device node is missing.",
+			found = append(found, doctor.Fault(on, "The device node is missing.",
 				"mkdir -p "+path.Dir(d.Path)+" && "+make).Command())
 			continue
 		}
 		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Command())
 	}
 	if dir, err := v.Exists("dev/infiniband"); missing == len(all) && (!dir || err != nil) {
-		return []doctor.Finding{doctor.Unsure("", "The device nodes cannot be checked: the node's /dev is not visible here.")}
+		return []doctor.Finding{doctor.Unsure("", "The doctor cannot check the device nodes, because it cannot see the "+
+			"node's /dev.")}
 	}
 	return found
 }
 
-// cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out. In
-// version 1, each controller has a directory.
+// cgroupReads are the files with the limits and the usage of the cgroups of pods and containers, in the layouts of
+// systemd and cgroupfs. In cgroup version 1, each controller has a separate directory.
 var cgroupReads = func() (all []string) {
 	for _, pods := range []string{"sys/fs/cgroup/kubepods*", "sys/fs/cgroup/rdma/kubepods*"} {
 		for _, below := range []string{"", "/*", "/*/*", "/*/*/*"} {
@@ -81,7 +82,7 @@ var cgroupReads = func() (all []string) {
 	return all
 }()
 
-// exhaustedCgroups finds limits of RDMA objects that are reached: what is asked for next is refused.
+// exhaustedCgroups finds cgroups that have reached a limit on RDMA objects. The kernel refuses further objects.
 func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 	for limit := range slices.Chunk(cgroupReads, 2) {
 		names, err := v.Glob(limit[0])
@@ -94,9 +95,9 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 				if most, limited := limits[what]; limited && used >= most {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
-						fmt.Sprintf("Its limit for %s on HCA %s is %d, and it uses %d.", kind, device, most, used),
+						fmt.Sprintf("The cgroup's limit for %s on HCA %s is %d, and the cgroup uses %d.", kind, device, most, used),
 						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Disruptive(
-						"the pod can use up the HCA's objects, which other pods need", "rdma resource show"))
+						"without the limit, the pod can use up the HCA's RDMA objects, which other pods need", "rdma resource show"))
 				}
 			}
 		}
@@ -104,7 +105,7 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 	return found
 }
 
-// objects reads "mlx5_0 hca_handle=2 hca_object=max" by device and kind, without those that have no limit.
+// objects parses "mlx5_0 hca_handle=2 hca_object=max" into numbers by device and kind. It skips kinds without a limit.
 func objects(text string) map[string]int {
 	all := map[string]int{}
 	for line := range strings.Lines(text) {

@@ -15,41 +15,43 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// peerModules give ib_core the memory of GPUs of NVIDIA. One that is loaded has registered: its initialization fails
-// otherwise. ib_core's directory memory_peers tells nothing, since newer ones of OFED have none.
+// peerModules register the memory of NVIDIA GPUs with ib_core. A loaded module has registered, because otherwise its
+// initialization fails. ib_core's directory memory_peers is no evidence, because newer versions of OFED lack the
+// directory.
 var peerModules = []string{peerMemory, "nv_peer_mem", "efa_nv_peermem"}
 
 const peerMemory = "nvidia_peermem"
 
-// ofed is there if the RDMA modules are those of OFED or DOCA.
+// ofed exists if the RDMA modules come from OFED or DOCA.
 const ofed = "sys/module/mlx_compat"
 
 const vendorNVIDIA = "0x10de"
 
-const sinceDMABUF = "5.12" // the kernel that has DMA-BUF for RDMA
+const sinceDMABUF = "5.12" // the first kernel that supports DMA-BUF for RDMA
 
-// dmaBUFReads are what dmaBUF reads.
+// dmaBUFReads are the files that dmaBUF reads.
 var dmaBUFReads = []string{"proc/driver/nvidia/version", "proc/sys/kernel/osrelease"}
 
-// dmaBUF reports whether the GPU driver is the open one, which has DMA-BUF, and whether that serves on this kernel.
+// dmaBUF reports whether the GPU driver is the open driver, which supports DMA-BUF, and whether DMA-BUF works on this
+// kernel.
 func dmaBUF(v *doctor.View) (open, serves bool) {
 	open = strings.Contains(doctor.Attribute(v, dmaBUFReads[0]), "Open Kernel Module")
 	return open, open && doctor.CompareVersions(doctor.Attribute(v, dmaBUFReads[1]), sinceDMABUF) >= 0
 }
 
-// gpuReads are what withGPUs reads.
+// gpuReads are the files that withGPUs reads.
 var gpuReads = append(slices.Clone(doctor.GPUReads), doctor.GPUFiles)
 
-// keepsMemory are GPUs whose memory NVIDIA's driver gives to no HCA, in whatever mode: GeForce, and DGX Spark's GB10
+// keepsMemory matches the GPUs whose memory NVIDIA's driver never exposes to HCAs: GeForce, and DGX Spark's GB10
 // (https://forums.developer.nvidia.com/t/dgx-spark-gpudirect-rdma/348787).
 var keepsMemory = regexp.MustCompile(`(?m)^Model:\s+(.*\b(?:GeForce|GB10)\b.*)$`)
 
-// gpuChecks are about transfers between HCAs and the memory of GPUs.
+// gpuChecks returns the checks of transfers between HCAs and GPU memory.
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can access GPU memory.",
-		Impact: "Programs cannot register GPU memory. Registration requires nvidia_peermem, or DMA-BUF in the open " +
-			"kernel modules.",
+		Impact: "Programs cannot register GPU memory. Registering GPU memory requires the nvidia_peermem module, or " +
+			"DMA-BUF support in the GPU driver's open kernel modules.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
 			ofed, "sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
 			pciDevices + "*/gdr",
@@ -57,17 +59,17 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch sends transfers between a GPU and an HCA through the CPU.",
-		Impact: "GPU transfers go through the CPU. They are slow, and on some machines they hang.",
+		Impact: "GPU transfers are slow, because they go through the CPU. On some machines, GPU transfers hang.",
 		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is on.",
-		NoMessages: "bandwidth tests report low bandwidth",
-		Impact:     "GPU transfers go through the CPU, or fail.",
+		NoMessages: "benchmarks report low bandwidth",
+		Impact:     "GPU transfers go through the CPU or fail.",
 		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
 }
 
-// withGPUs looks at the HCAs of cards and the GPUs whose memory they can reach.
+// withGPUs calls look with the hardware HCAs, and with the GPUs whose memory these HCAs can access.
 func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		node, nothing := inventory(v)
@@ -91,7 +93,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
 		case all == 0:
 			if others := v.OtherGPUs(); len(others) > 0 {
-				return doctor.Inapplicable("Not checked: GPUs or accelerators with the driver " +
+				return doctor.Inapplicable("The check does not cover GPUs or accelerators with the driver " +
 					strings.Join(others, ", ") + ".")
 			}
 			return doctor.Inapplicable("The node has no GPU.")
@@ -109,7 +111,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 
 func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
 	if there, err := v.Exists(dmaBUFReads[0]); !there || err != nil {
-		return doctor.Inapplicable("Not checked: the memory of GPUs or accelerators with the driver " +
+		return doctor.Inapplicable("The check does not cover the memory of GPUs or accelerators with the driver " +
 			strings.Join(v.DriversOf(gpus), ", ") + ".")
 	}
 	for _, module := range peerModules {
@@ -117,8 +119,8 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		case err != nil:
 			return nil
 		case there && module == "nv_peer_mem":
-			return []doctor.Finding{doctor.Told("module "+module, "It registers GPU memory, but is deprecated. GPU driver "+
-				"470 and later provides nvidia_peermem instead.")}
+			return []doctor.Finding{doctor.Told("module "+module, "The module registers GPU memory, but is deprecated. "+
+				"Version 470 and later of the GPU driver provide nvidia_peermem instead.")}
 		case there:
 			return nil
 		}
@@ -128,36 +130,37 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	open, serves := dmaBUF(v)
 	why := "the GPU driver does not use the open kernel modules, which support DMA-BUF"
 	if open {
-		why = "the open GPU driver needs kernel " + sinceDMABUF + " or later for DMA-BUF, but the node's kernel is " + kernel
+		why = "the node's kernel (" + kernel + ") is older than " + sinceDMABUF +
+			", which the open GPU driver needs for DMA-BUF"
 	}
 	switch {
 	case serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
 		return nil
 	case open && strings.Contains(kernel, ".el"):
-		return []doctor.Finding{doctor.Unsure(module, "It is not loaded, and the doctor cannot tell whether kernel "+kernel+
-			" supports DMA-BUF for RDMA, which was added in "+sinceDMABUF+".")}
+		return []doctor.Finding{doctor.Unsure(module, "The module is not loaded. It is unknown whether kernel "+
+			kernel+" supports DMA-BUF for RDMA, which Linux "+sinceDMABUF+" introduced.")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
-		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
-			"Install AWS's EFA driver, including this module, and then run: "+loadCommand("efa_nv_peermem")+". "+
+		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "The module is not loaded, and "+why+".",
+			"Install AWS's EFA driver with the efa_nv_peermem module. Then run: "+loadCommand("efa_nv_peermem")+". "+
 				"Alternatively, install the GPU driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
 	}
-	text := "It is not loaded, and " + why + "."
+	text := "The module is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {
-		text += " If modprobe reports \"Invalid argument\", ib_core does not support peer memory; the in-tree ib_core " +
-			"of most kernels does not. In that case, install DOCA-OFED and then reinstall the GPU driver, or use the " +
-			"driver's open kernel modules."
+		text += " If modprobe reports \"Invalid argument\", install DOCA-OFED and then reinstall the GPU driver, or use " +
+			"the GPU driver's open kernel modules. The error means that the loaded ib_core, like the in-tree ib_core of most " +
+			"kernels, does not support peer memory."
 	}
 	return []doctor.Finding{doctor.Fault(module, text, loadCommand(peerMemory)).Command()}
 }
 
-// reachesGPUs reports whether AWS's EFA driver reaches the memory of GPUs by itself: it names its way in p2p, and older
-// ones have 1 in gdr.
+// reachesGPUs reports whether AWS's EFA driver can access GPU memory without another module. The driver names its
+// method in p2p. Older versions write 1 to gdr.
 func reachesGPUs(v *doctor.View, h hca.HCA) bool {
 	return doctor.Attribute(v, pciDevices+h.PCI+"/p2p") != "" || doctor.Attribute(v, pciDevices+h.PCI+"/gdr") == "1"
 }
 
-// translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part
-// of the design.
+// translating finds GPUs and HCAs whose DMA addresses the IOMMU translates. It skips devices below Grace CPUs, whose
+// design requires the translation.
 func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
 	addresses := slices.Clone(gpus)
 	for _, h := range hcas {
@@ -175,7 +178,7 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates DMA addresses for %s.",
 		strings.Join(found, ", ")), "Add iommu=pt (on Arm: iommu.passthrough=1) to the kernel's command line, drain the "+
-		"node, and restart it. Virtual machines keep their devices.")}
+		"node, and restart the node. With this setting, virtual machines keep the devices that are assigned to them.")}
 }
 
 // belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.
@@ -184,15 +187,15 @@ func belowGrace(v *doctor.View, address string) bool {
 	return len(above) > 0 && doctor.Attribute(v, pciDevices+above[0]+"/vendor") == vendorNVIDIA
 }
 
-// The capability Access Control Services of PCI Express.
+// Access Control Services (ACS), a PCI Express capability.
 const (
 	FirstExtended = 0x100
 	CapabilityACS = 0x0d
-	controlACS    = 6                  // where its control register is
+	controlACS    = 6                  // the offset of the control register
 	Redirects     = 1<<2 | 1<<3 | 1<<5 // request, completion, egress control
 )
 
-// redirected finds bridges between GPUs and HCAs of one switch that redirect transfers between them.
+// redirected finds bridges that redirect transfers between a GPU and an HCA below the same switch.
 func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
 	var between []string
 	for _, gpu := range gpus {
@@ -203,7 +206,7 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 			for common < min(len(a), len(b)) && a[common] == b[common] {
 				common++
 			}
-			if common > 0 { // else what goes between them passes the CPU anyway
+			if common > 0 { // otherwise, transfers between the two devices pass the CPU anyway
 				between = append(between, slices.Concat(a[common:], b[common:])...)
 			}
 		}
@@ -214,7 +217,7 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		config, err := v.Read(pciDevices + bridge + "/config")
 		switch control, found := acs([]byte(config)); {
 		case err != nil || len(config) < FirstExtended+4:
-			return []doctor.Finding{doctor.Unsure("", "Only root can read the bridges' configuration.")}
+			return []doctor.Finding{doctor.Unsure("", "Only root can read the configuration of PCI bridges.")}
 		case found && control&Redirects != 0:
 			redirecting = append(redirecting, bridge)
 		}
@@ -222,21 +225,21 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	if len(redirecting) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("ACS redirects transfers through %s.", strings.Join(redirecting, ", "))
+	text := fmt.Sprintf("ACS redirects transfers to the CPU at PCI bridge %s.", strings.Join(redirecting, ", "))
 	if belowGrace(v, hcas[0].PCI) {
-		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of these redirects. "+
-			"To find out which, run: rdma_topo check")}
+		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 systems need some of these "+
+			"redirects. To find the necessary redirects, run: rdma_topo check")}
 	}
 	var write []string
 	for _, bridge := range redirecting {
 		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
 	}
-	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three redirect bits: "+
-		strings.Join(write, " && ")+". This removes the isolation between devices below these bridges. Do not clear them if "+
-		"a virtual machine uses one of these devices (see: ls /sys/bus/pci/drivers/vfio-pci).")}
+	return []doctor.Finding{doctor.Fault("", text, "If a virtual machine uses a device below these bridges "+
+		"(see: ls /sys/bus/pci/drivers/vfio-pci), leave the bridges unchanged, because ACS isolates the devices. If no "+
+		"virtual machine uses such a device, clear the three redirect bits after each boot: "+strings.Join(write, " && "))}
 }
 
-// acs returns the control register of ACS from a configuration space.
+// acs returns the ACS control register from a PCI configuration space.
 func acs(config []byte) (control uint16, found bool) {
 	at := FirstExtended
 	for range 64 {

@@ -15,11 +15,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// noGUIDs are what a function has that nobody has given a GUID. ib-sriov-cni takes a GUID back with ones.
+// noGUIDs are the GUIDs of functions to which no GUID was assigned. ib-sriov-cni resets a GUID to all ones.
 var noGUIDs = map[string]string{"0000:0000:0000:0000": "zero", "ffff:ffff:ffff:ffff": "all ones"}
 
-// virtualDevices are the PCI devices of virtual functions of ConnectX and BlueField. A virtual machine shows one
-// without its physical function.
+// virtualDevices are the PCI device IDs of the virtual functions of ConnectX and BlueField. A virtual machine sees a
+// virtual function without the physical function.
 var virtualDevices = []string{"0x1002", "0x1004", "0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e",
 	"0xa2d3"}
 
@@ -31,44 +31,45 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 	switch h.Function {
 	case hca.FunctionVirtual:
 	case hca.FunctionScalable:
-		return []doctor.Finding{doctor.Fault(object(h), "It is a scalable function, and its node GUID is "+is+".",
-			"While no pod uses it (see: rdma-spec status), set its MAC address, from which its GUID is derived. Find its "+
-				"port with \"devlink port show\", run \"devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC\", and "+
-				"then set its state to inactive and back to active.")}
+		return []doctor.Finding{doctor.Fault(object(h), "The scalable function's node GUID is "+is+".",
+			"While no pod uses the function (see: rdma-spec status), set the function's MAC address, from which the GUID is "+
+				"derived. Find the function's port with \"devlink port show\", and run \"devlink port function set pci/"+
+				h.Parent+"/PORT hw_addr MAC\". Then set the function's state to inactive and back to active.")}
 	default:
 		at := pciDevices + h.PCI
 		if doctor.Attribute(v, at+"/vendor") == "0x15b3" &&
 			slices.Contains(virtualDevices, doctor.Attribute(v, at+"/device")) {
-			return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".", "It is a virtual function of this "+
-				"virtual machine's host. On the host, set its node_guid and port_guid or, on Ethernet, its mac.")}
+			return []doctor.Finding{doctor.Fault(object(h), "The HCA's node GUID is "+is+".", "The HCA is a virtual function "+
+				"of this virtual machine's host. On the host, set the function's node_guid and port_guid. On Ethernet, set the "+
+				"function's mac instead.")}
 		}
-		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".",
+		return []doctor.Finding{doctor.Fault(object(h), "The HCA's node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
 	if !h.Active() && !isHeld(v, h) {
-		return []doctor.Finding{doctor.Told(object(h), "Its node GUID is %s. It is a virtual function that no container "+
-			"is known to use.", is)}
+		return []doctor.Finding{doctor.Told(object(h), "The virtual function's node GUID is %s. No container is "+
+			"known to use the function.", is)}
 	}
-	f := doctor.Fault(object(h), "It is a virtual function, and its node GUID is "+is+".", "Run \"ip link set\" on "+
-		"its physical function to set the virtual function's node_guid and port_guid or, on Ethernet, its mac. Then "+
-		"rebind its driver.")
+	f := doctor.Fault(object(h), "The virtual function's node GUID is "+is+".", "Run \"ip link set\" on the "+
+		"physical function to set the virtual function's node_guid and port_guid. On Ethernet, set the mac instead. Then "+
+		"rebind the virtual function's driver.")
 	if command := setGUID(v, h); command != "" {
 		f.Fix = command
-		f = f.Disruptive("the pod that uses the function loses it", "rdma-spec status")
+		f = f.Disruptive("the pod that uses the virtual function loses the HCA", "rdma-spec status")
 	}
 	return []doctor.Finding{f}
 }
 
-// isHeld reports whether a container is known to hold an HCA.
+// isHeld reports whether a container is known to use an HCA.
 func isHeld(v *doctor.View, h hca.HCA) bool {
-	answer, _ := v.Containers() // what is unknown is not there
+	answer, _ := v.Containers() // unknown containers do not count
 	return slices.ContainsFunc(slices.Concat(answer.Containers, answer.Others),
 		func(c node.Container) bool { return slices.Contains(c.HCAs, h.Name) })
 }
 
-// setGUID returns the commands that give a virtual function a GUID: one that is made of its parent's, marked as
-// assigned locally. On Ethernet, where it cannot be set, the driver makes it of the MAC. It returns "" where something
-// that they need is not known.
+// setGUID returns the commands that assign a GUID to a virtual function. The GUID is derived from the parent's GUID and
+// marked as locally assigned. On Ethernet, where the GUID cannot be set, the driver derives it from the MAC address.
+// setGUID returns "" if information for the commands is missing.
 func setGUID(v *doctor.View, h hca.HCA) string {
 	node, err := v.HCAs()
 	if err != nil {
@@ -93,8 +94,8 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 	return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebindCommand("pci", h.PCI))
 }
 
-// localGUID makes the GUID of a virtual function from that of its physical function. It has one byte for the function's
-// number, and returns nil where that is larger.
+// localGUID derives the GUID of a virtual function from the GUID of its physical function. The GUID has one byte for
+// the function's number. For a larger number, localGUID returns nil.
 func localGUID(guid, number string) net.HardwareAddr {
 	b, err := net.ParseMAC(strings.ReplaceAll(guid, ":", "."))
 	n, errNumber := strconv.ParseUint(number, 10, 8)
@@ -112,13 +113,13 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 	return eachHCA(func(_ *doctor.View, h hca.HCA) []doctor.Finding {
 		other, twice := first[h.NodeGUID]
 		switch {
-		// Soft HCAs have GUIDs of their netdevs, of which several can have one address.
+		// A soft HCA's GUID is derived from its netdev, and several netdevs can have the same address.
 		case h.NodeGUID == "" || noGUIDs[h.NodeGUID] != "" || h.Driver == "" && h.PCI == "":
 		case twice:
 			return []doctor.Finding{doctor.Fault(object(h),
-				fmt.Sprintf("It has the same node GUID, %s, as HCA %s.", h.NodeGUID, other),
-				"Give one of them a different GUID: for a virtual function, with \"ip link set\" on its physical function; "+
-					"otherwise, with the vendor's firmware tool.")}
+				fmt.Sprintf("The HCA's node GUID, %s, is also the node GUID of HCA %s.", h.NodeGUID, other),
+				"Change the GUID of one of the two HCAs. For a virtual function, run \"ip link set\" on its physical "+
+					"function. For other HCAs, use the vendor's firmware tool.")}
 		default:
 			first[h.NodeGUID] = h.Name
 		}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hardware defines the doctor's checks of HCAs, their devices, the kernel, and the paths between HCAs and GPUs.
-// It does not know how checks are run.
+// The package does not run the checks.
 package hardware
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
-// Checks are the checks of the node's devices and its kernel.
+// Checks returns the checks of the node's devices and kernel.
 func Checks() []doctor.Check {
 	return slices.Concat(hcaChecks(), portChecks(), pciChecks(), moduleChecks(), deviceChecks(), netnsChecks(),
 		gpuChecks(), kernelChecks(), memoryChecks())

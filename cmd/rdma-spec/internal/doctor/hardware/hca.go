@@ -14,15 +14,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// hcaChecks are about HCAs and what the kernel has of them.
+// hcaChecks returns the checks of HCAs, and of the devices that the kernel creates for HCAs.
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA responds.",
-		Impact: "Every program that accesses the HCA hangs, including monitoring.",
+		Impact: "Every program that accesses the HCA hangs, including monitoring tools.",
 		Look:   eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
-		Impact: "A function without a GUID stays DOWN on InfiniBand, and programs that use RDMA_CM crash.",
+		Impact: "On InfiniBand, a function without a GUID stays DOWN. Programs that use RDMA_CM crash.",
 		Reads:  slices.Concat(doctor.FunctionReads, boardReads), Needs: []string{"hca-answers"},
 		Look: eachHCA(withoutGUID),
 	}, {
@@ -32,8 +32,8 @@ func hcaChecks() []doctor.Check {
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board model have the same firmware.",
-		NoMessages: "only one of several HCAs is slow, or fails",
-		Impact:     "A job is as slow as its slowest HCA, and a fault in only one firmware version is hard to find.",
+		NoMessages: "only one of several HCAs is slow or fails",
+		Impact:     "A job is as slow as its slowest HCA. A bug in only one of the firmware versions is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has its verbs and umad devices.",
@@ -44,7 +44,7 @@ func hcaChecks() []doctor.Check {
 	}}
 }
 
-// eachHCA looks at each HCA that answers.
+// eachHCA calls look with each HCA that responds.
 func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		return ofHCAs(v, func(hcas []hca.HCA) []doctor.Finding {
@@ -53,7 +53,7 @@ func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) doctor.Look {
 	}
 }
 
-// inventory returns the node's HCAs. The findings are why there is nothing to look at.
+// inventory returns the node's HCAs. If it cannot return any HCA, the findings contain the reason.
 func inventory(v *doctor.View) (*hca.Inventory, []doctor.Finding) {
 	node, err := v.HCAs()
 	switch {
@@ -65,7 +65,7 @@ func inventory(v *doctor.View) (*hca.Inventory, []doctor.Finding) {
 	return node, nil
 }
 
-// ofHCAs looks at the HCAs that answer, but for those that no program uses for RDMA.
+// ofHCAs calls look with the HCAs that respond, except the HCAs that no program uses for RDMA.
 func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Finding {
 	node, nothing := inventory(v)
 	if nothing != nil {
@@ -75,10 +75,10 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 	var answered []hca.HCA
 	for _, h := range node.HCAs {
 		if h.Unread != "" {
-			// It was asked twice. hca-answers says it, and the others are skipped for it.
+			// The HCA was queried twice. hca-answers reports this fault, and the other checks skip the HCA.
 			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain and restart the "+
-				"node, which stops all its pods (see: rdma-spec status). If the HCA hangs again, replace the card. For the "+
-				"reason, see: dmesg"))
+				"node. The restart stops all pods on the node (see: rdma-spec status). If the HCA hangs again, replace the card. "+
+				"To find the reason, run: dmesg"))
 			continue
 		}
 		if h.ForPrograms() {
@@ -88,12 +88,12 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 	return append(found, look(answered)...)
 }
 
-// object names an HCA, and portObject a port, in findings.
+// object returns the name of an HCA in findings, and portObject the name of a port.
 func object(h hca.HCA) string { return "HCA " + h.Name }
 
 func portObject(h hca.HCA, p hca.Port) string { return fmt.Sprintf("HCA %s port %d", h.Name, p.Number) }
 
-// rebindCommand returns the command that binds a device to its driver again.
+// rebindCommand returns the command that rebinds a device to its driver.
 func rebindCommand(bus, device string) string {
 	at := "/sys/bus/" + bus + "/devices/" + device + "/driver"
 	return fmt.Sprintf("d=$(readlink -f %s) && echo %s > $d/unbind && echo %s > $d/bind", at, device, device)
@@ -105,8 +105,8 @@ var boardReads = []string{
 	"sys/bus/pci/devices/*/subsystem_vendor", "sys/bus/pci/devices/*/subsystem_device",
 }
 
-// board names the board that a physical HCA is, "" where that is not known. Mellanox's boards have an identifier of
-// their own.
+// board returns the ID of a physical HCA's board model, "" if the ID is unknown. Mellanox boards have an additional
+// identifier.
 func board(v *doctor.View, h hca.HCA) string {
 	if h.Function != hca.FunctionPhysical || h.PCI == "" {
 		return ""
@@ -125,7 +125,7 @@ func board(v *doctor.View, h hca.HCA) string {
 	return strings.Join(ids, ":")
 }
 
-// byBoard returns the physical HCAs of each board.
+// byBoard groups the physical HCAs by board model.
 func byBoard(v *doctor.View, hcas []hca.HCA) (groups [][]hca.HCA) {
 	boards := map[string][]hca.HCA{}
 	for _, h := range hcas {
@@ -139,7 +139,7 @@ func byBoard(v *doctor.View, hcas []hca.HCA) (groups [][]hca.HCA) {
 	return groups
 }
 
-// eachBoard looks at the physical HCAs of each board.
+// eachBoard calls look with the physical HCAs of each board model.
 func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		return ofHCAs(v, func(hcas []hca.HCA) []doctor.Finding {
@@ -148,8 +148,8 @@ func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) doctor.Look 
 	}
 }
 
-// differentFirmware finds the HCAs of a board whose firmware is not that of most. Of two that as many have, the older
-// is the odd one.
+// differentFirmware finds the HCAs of a board model whose firmware differs from the most common version. If two
+// versions are equally common, the older version counts as different.
 func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	group = slices.DeleteFunc(slices.Clone(group), func(h hca.HCA) bool { return h.Firmware == "" })
 	count := map[string]int{}
@@ -167,43 +167,47 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 			continue
 		}
 		tools := h.Tools(hca.Port{Number: 1})
+		reset := "restart the node"
+		if tools.Reset != "" {
+			reset = "run: " + tools.Reset
+		}
 		found = append(found, doctor.Fault(object(h), fmt.Sprintf(
-			"It has firmware %s. %d of %d HCAs of this board model, such as HCA %s, have "+
-				"%s.", h.Firmware, count[usual.Firmware], len(group),
+			"The HCA has firmware %s. On %d of the %d HCAs of this board model, such as HCA %s, "+
+				"the firmware is %s.", h.Firmware, count[usual.Firmware], len(group),
 			usual.Name, usual.Firmware),
 			fmt.Sprintf("Drain the node, install firmware %s with %s, and then %s.", usual.Firmware,
-				cmp.Or(tools.Firmware, "the vendor's tool"), cmp.Or(tools.Reset, "restart the node"))))
+				cmp.Or(tools.Firmware, "the vendor's tool"), reset)))
 	}
 	return found
 }
 
-// withoutFabricManager finds HCAs of NVSwitches that the switches' fabric manager cannot open: GPUs have no fabric, and
-// CUDA does not start on them.
+// withoutFabricManager finds HCAs of NVSwitches that the switches' fabric manager cannot open. Without the fabric, CUDA
+// does not start on the GPUs.
 func withoutFabricManager(v *doctor.View) []doctor.Finding {
-	node, _ := inventory(v) // ofHCAs says why there is none
+	node, _ := inventory(v) // ofHCAs reports the reason
 	if node == nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool {
 		return h.Manages == hca.NVSwitches && !hasDevice(h, hca.KindUMAD) && !slices.Contains(h.Unlisted, hca.KindUMAD)
 	}) {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device, so "+
-		"NVIDIA's fabric manager does not start, and CUDA programs report that the system is not "+
-		"ready.", loadCommand("ib_umad")).Command()}
+	return []doctor.Finding{doctor.Fault("module ib_umad", "The HCAs that manage NVSwitches have no umad device. "+
+		"Therefore, NVIDIA's fabric manager does not start, and CUDA programs report that the system is not ready.",
+		loadCommand("ib_umad")).Command()}
 }
 
 func missingClassDevices(v *doctor.View) []doctor.Finding {
 	return append(withoutFabricManager(v), ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		check := func(h hca.HCA, kind hca.Kind, wanted bool) {
 			if wanted && h.Active() && !hasDevice(h, kind) {
-				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port but no %s device.",
+				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("The HCA has an ACTIVE port but no %s device.",
 					kind), "")))
 			}
 		}
 		for _, h := range hcas {
 			check(h, hca.KindVerbs, true)
 		}
-		// Not all drivers have umad. One HCA without it among others of its board is a fault. issm is missing normally:
-		// see GB300.
+		// Some drivers create no umad device. An HCA without umad is a fault if another HCA of the same board model has umad.
+		// A missing issm device is normal: see GB300.
 		for _, group := range byBoard(v, hcas) {
 			usual := slices.ContainsFunc(group, func(other hca.HCA) bool { return hasDevice(other, hca.KindUMAD) })
 			for _, h := range group {
@@ -218,19 +222,19 @@ func hasDevice(h hca.HCA, kind hca.Kind) bool {
 	return slices.ContainsFunc(h.Devices, func(d hca.Device) bool { return d.Kind == kind })
 }
 
-// reload adds to a finding the fix that makes an HCA's devices again.
+// reload adds the fix that recreates an HCA's devices to a finding.
 func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 	switch {
 	case h.PCI == "":
 		f.Fix = "modprobe -r ib_uverbs && modprobe ib_uverbs"
-		return f.Disruptive("programs that use an HCA lose it", "rdma resource show ctx")
+		return f.Disruptive("programs lose the HCAs that they use", "rdma resource show ctx")
 	case h.Function == hca.FunctionVirtual:
 		f.Fix = rebindCommand("pci", h.PCI)
-		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses it", "rdma-spec status")
+		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses the HCA", "rdma-spec status")
 	}
 	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either action removes the card's "+
-		"network interfaces, which might connect the node to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip "+
-		"route), and the card's virtual functions, which pods might use (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
-		"rdma-spec status).", h.PCI)
+		"network interfaces and virtual functions. The network interfaces might connect the node to the cluster (see: ls "+
+		"/sys/bus/pci/devices/%[1]s/net; ip route). Pods might use the virtual functions (see: cat "+
+		"/sys/bus/pci/devices/%[1]s/sriov_numvfs; rdma-spec status).", h.PCI)
 	return f
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// kernelChecks are about what the kernel's log has.
+// kernelChecks returns the checks of the kernel log.
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-errors", Family: "kernel log", Title: "The kernel log and PCIe report no HCA errors.",
@@ -32,38 +32,39 @@ func kernelChecks() []doctor.Check {
 	}, {
 		ID: "security-denials", Family: "kernel log",
 		Title:  "SELinux and AppArmor have not denied access to RDMA in the last hour.",
-		Impact: "The security module denies access that the device's mode and the container's capabilities allow.",
+		Impact: "The security module denies access that the device node's mode and the container's capabilities allow.",
 		Look:   withLog(Denials),
 	}}
 }
 
-// withLog looks at the kernel's log.
+// withLog calls look with the kernel log.
 func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		log, err := v.KernelLog()
-		if err != nil { // which hca-errors says
-			return []doctor.Finding{{Status: doctor.Skipped, Text: "It depends on hca-errors.", Root: doctor.Unknown}}
+		if err != nil { // hca-errors reports the error
+			return []doctor.Finding{{Status: doctor.Skipped, Text: "The check depends on hca-errors.", Root: doctor.Unknown}}
 		}
 		return look(v, log)
 	}
 }
 
-// recent is how long a line of the log is no history, in seconds.
+// recent is the age, in seconds, up to which a log line counts as current.
 const recent = float64(60 * 60)
 
-const ofCable = "Reseat or replace the cable or the module, on both ends. Then check: "
+const ofCable = "On both ends, reseat or replace the cable or the transceiver. To check the result, run: "
 
-// trouble is what drivers log of an HCA that is in trouble.
+// trouble is a problem of an HCA that drivers log.
 type trouble struct {
 	lines *regexp.Regexp
 	what  string
-	least int            // how many within an hour are a fault
-	ends  *regexp.Regexp // what ends it, nil for what goes by itself
+	least int            // the number of lines within an hour that is a fault
+	ends  *regexp.Regexp // the lines that end the problem; nil if the problem passes by itself
 	fix   func(device string, t hca.Tools) string
 }
 
-// count returns how often an HCA had it, how often within the last hour, and the last line of it. now is how many count
-// now: those of the last hour and, on a port without a link, all of its cable, but for those that something has ended.
+// count returns how often an HCA had the trouble, how often within the last hour, and the last line. now is the number
+// of lines that still count: the lines of the last hour and, on a port without a link, all lines about the cable. Lines
+// before an ending line do not count.
 func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, within, now int, last string) {
 	lasts := false
 	for _, line := range lines {
@@ -74,7 +75,7 @@ func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, wit
 			if t.least == 1 {
 				now = 0
 			}
-		case !lasts: // else a port without a cable was turned on again
+		case !lasts: // otherwise, a port without a cable was turned on again
 			all++
 			last = line.Text
 			lasts = t.least > 1
@@ -89,46 +90,49 @@ func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, wit
 	return all, within, now, last
 }
 
-// linkUp is what drivers log of a port that gets its link, and plugged of a module that is taken out or put in.
+// linkUp matches the log lines about a link that comes up, and plugged those about a transceiver that is plugged or
+// unplugged.
 var (
 	linkUp  = regexp.MustCompile(`(?i)\blink (is )?up\b|link becomes ready`)
 	plugged = regexp.MustCompile(`(?i)cable (un)?plugged`)
 )
 
-// troubles are the first that a line matches. A module that is not there is none: "Cable unplugged".
+// troubles are in order of precedence: a line counts for the first match. A missing transceiver ("Cable unplugged") is
+// not a trouble.
 var troubles = []trouble{
 	{regexp.MustCompile(`(?i)firmware internal error|health compromised|irisc not responding|unrecoverable hardware ` +
 		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource|` +
 		`firmware fatal (condition|reset)`), // the last is Broadcom's
-		"Its firmware failed", 1, nil, func(device string, _ hca.Tools) string {
-			return "Drain the node, install the latest firmware for the card, and restart the node, which stops all its pods " +
-				"(see: rdma-spec status). If the card fails again, replace it. For the card's messages, " +
-				"see: dmesg | grep " + device
+		"The firmware failed", 1, nil, func(device string, _ hca.Tools) string {
+			return "Drain the node, install the card's latest firmware, and restart the node. The restart stops all pods on " +
+				"the node (see: rdma-spec status). If the firmware fails again, replace the card. To see the card's messages, " +
+				"run: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
-		"Its cable or module has an error", 1, plugged, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
+		"The cable or transceiver has an error", 1, plugged,
+		func(_ string, t hca.Tools) string { return ofCable + t.Module }},
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
-		"It is too hot", 1, nil, func(device string, t hca.Tools) string {
-			return "Check the airflow and the fans. For the temperature, see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
+		"The HCA is too hot", 1, nil, func(device string, t hca.Tools) string {
+			return "Check the airflow and the fans. To see the temperature, run: " + cmp.Or(t.Heat, "dmesg | grep "+device)
 		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
-		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {
-			return "Let fewer processes use the HCA, or reduce the number of regions that they register: use huge pages, " +
-				"and remove UCX_RCACHE_ENABLE=n. To see how many regions each process has registered: rdma resource show mr; " +
-				"dmesg | grep " + device
+		"The HCA cannot register more memory regions", 1, nil, func(device string, _ hca.Tools) string {
+			return "Run fewer processes that use the HCA, or register fewer memory regions in each process. To register fewer " +
+				"regions, use huge pages, and remove UCX_RCACHE_ENABLE=n. To count the regions of each process, run: rdma " +
+				"resource show mr; dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
-		"It has uncorrected PCIe errors", 1, nil, func(device string, _ hca.Tools) string {
-			return "Reseat the card, or try another slot. Then check: lspci -vvs " + device
+		"The HCA has uncorrected PCIe errors", 1, nil, func(device string, _ hca.Tools) string {
+			return "Reseat the card, or try another slot. To check the result, run: lspci -vvs " + device
 		}},
-	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port keeps losing its link", 3, linkUp,
+	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "The port keeps losing its link", 3, linkUp,
 		func(_ string, t hca.Tools) string { return ofCable + t.Errors }},
 }
 
-// known are the drivers whose words the troubles have. What another driver logs of a sick HCA is not known.
+// known are the drivers whose messages troubles matches. The error messages of other drivers are unknown.
 var known = []string{"mlx4_core", "mlx5_core", "mlx5_core.sf", "bnxt_en", "bnxt_re"}
 
-// unknownDrivers tells which drivers of cards are not among them.
+// unknownDrivers finds the drivers of cards that are not in known.
 func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 	of := map[string][]string{}
 	for _, h := range hcas {
@@ -137,14 +141,14 @@ func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 		}
 	}
 	for _, driver := range slices.Sorted(maps.Keys(of)) {
-		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("The doctor does not recognize this driver's "+
-			"error messages about %s. Check: dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
+		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("The doctor does not recognize the driver's "+
+			"error messages about %s. To read the messages, run: dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
 	}
 	return found
 }
 
-// isAbout reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it.
-// Netdevs are renamed: what one is called now may have been another one's name.
+// isAbout reports whether a line names an HCA's PCI device or, if the line names no PCI device, the HCA or one of the
+// HCA's netdevs. Netdevs can be renamed: a netdev's current name might have been the name of another netdev.
 func isAbout(line string, h hca.HCA) bool {
 	names := []string{h.Name}
 	for _, p := range h.Ports {
@@ -167,7 +171,7 @@ func isAbout(line string, h hca.HCA) bool {
 	return named && !another
 }
 
-// hcaErrors finds HCAs whose drivers log trouble. What is over is told.
+// hcaErrors finds HCAs whose drivers log trouble. Past trouble has the status ok.
 func hcaErrors(v *doctor.View) []doctor.Finding {
 	log, failed := v.KernelLog()
 	of := make([][]node.KernelLine, len(troubles))
@@ -180,17 +184,17 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 		}
 	}
 	ofOne := func(h hca.HCA) (found []doctor.Finding) {
-		counts := doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal") // none of an HCA that is on no card
+		counts := doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal") // empty for an HCA without a card
 		if _, count, _ := strings.Cut(counts, "TOTAL_ERR_FATAL "); count != "" && count != "0" {
-			found = append(found, doctor.Fault(object(h), "Fatal PCIe errors since the node started: "+count+".",
-				"Reseat the card, or try another slot. Then check: lspci -vvs "+h.PCI))
+			found = append(found, doctor.Fault(object(h), "Number of fatal PCIe errors since the node started: "+count+".",
+				"Reseat the card, or try another slot. To check the result, run: lspci -vvs "+h.PCI))
 		}
 		port := hca.Port{Number: 1}
 		if len(h.Ports) > 0 {
 			port = h.Ports[0]
 		}
 		for i, t := range troubles {
-			if t.least > 1 && h.Function != hca.FunctionPhysical { // pods that use it in turn turn it on and off
+			if t.least > 1 && h.Function != hca.FunctionPhysical { // consecutive pods turn the port on and off
 				continue
 			}
 			all, within, now, last := t.count(of[i], h, log.Now)
@@ -210,20 +214,21 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 		return append(doctor.Each(hcas, ofOne), unknownDrivers(hcas)...)
 	})
 	if failed != nil {
-		found = append(found, doctor.Unsure("", fmt.Sprintf("The kernel's log cannot be read: %v.", failed)))
+		found = append(found, doctor.Unsure("", fmt.Sprintf("The kernel log cannot be read: %v.", failed)))
 	}
 	return found
 }
 
 var (
-	// refusedModule is a module that was built for another version of a symbol, or for one that no module has.
+	// refusedModule matches a module that was built for another version of a symbol, or for a symbol that no module
+	// provides.
 	refusedModule = regexp.MustCompile(
 		`(?:^|\s)([a-z0-9_]+): (disagrees about version of|Unknown) symbol ([A-Za-z0-9_]+)`)
-	// ofRDMA are names of RDMA's modules, and of what they give to others.
+	// ofRDMA matches the names of RDMA modules and of their symbols.
 	ofRDMA = regexp.MustCompile(`\b(ib|iw|mlx[45]?)_|rdma|peermem|\b(efa|bnxt_re|hfi1|siw)\b`)
 )
 
-// refusedModules finds modules of RDMA that the kernel refused and that are still not loaded.
+// refusedModules finds RDMA modules that the kernel refused and that are still not loaded.
 func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding) {
 	seen := map[string]bool{}
 	for _, line := range log.Lines {
@@ -238,33 +243,33 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		fix := "Install OFED or DOCA, reinstall the module's package, and then run: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
 			if _, serves := dmaBUF(v); serves {
-				continue // nobody needs it
+				continue // DMA-BUF makes the module unnecessary
 			}
-			fix = "If neither OFED nor DOCA is installed, install one of them. Then rebuild the GPU driver (with the GPU " +
-				"Operator, delete the node's driver pod), and run: modprobe nvidia_peermem"
+			fix = "If neither OFED nor DOCA is installed, install one of them. Then rebuild the GPU driver (to do so with the " +
+				"GPU Operator, delete the node's driver pod). Finally, run: modprobe nvidia_peermem"
 		}
-		text := "it was built for a different version of " + refused[3] + "."
+		text := "the module was built for a different version of " + refused[3] + "."
 		if refused[2] == "Unknown" {
 			text = "no loaded module provides " + refused[3] + "."
 			if strings.Contains(refused[3], "peer_memory") {
-				text += " OFED and DOCA add this symbol to ib_core. The in-tree ib_core of most kernels does not have it."
+				text += " OFED and DOCA add this symbol to ib_core. The in-tree ib_core of most kernels lacks the symbol."
 			}
 		}
-		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, fix))
+		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused the module, because "+text, fix))
 	}
 	return found
 }
 
-// denials are of devices, and of the capability where a container asks for it: other programs go on without it.
-// notDenied is what SELinux allows and logs, and what programs of the node are denied.
+// denials matches denied access to devices, and CAP_IPC_LOCK denied to containers. Other programs work without the
+// capability. notDenied matches access that SELinux allows and logs, and access denied to the node's own programs.
 var (
 	denials = regexp.MustCompile(`(?i)(avc:\s+denied|apparmor="DENIED").*(infiniband|uverbs|rdma_cm)|` +
 		`apparmor="DENIED".*ipc_lock|avc:\s+denied.*ipc_lock.*scontext=\S*(container|svirt)`)
 	notDenied = regexp.MustCompile(`permissive=1|profile="(/|snap\.)`)
 )
 
-// Denials finds what a security module denied. Older denials do not count, so that the finding goes when the cause
-// does.
+// Denials finds recent denials by a security module. Older denials do not count, so the finding disappears after its
+// cause.
 func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	last := ""
 	count := 0
@@ -284,9 +289,11 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		gives = "capabilities"
 	}
 	fix := fmt.Sprintf("If the container should have access, run: setsebool -P %s on. "+
-		"This lets all containers on the node use the %s that the runtime gives them (see: getsebool %[1]s)", boolean, gives)
+		"This setting lets all containers on the node use the %s that the runtime gives them (see: getsebool %[1]s).",
+		boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
-		fix = "Set the container's securityContext.appArmorProfile.type to Unconfined, or allow the access in the profile."
+		fix = "Set the container's securityContext.appArmorProfile.type to Unconfined, or change the profile to allow the " +
+			"access."
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s; latest: %s",

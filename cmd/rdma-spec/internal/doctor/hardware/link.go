@@ -17,9 +17,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// portsWithoutLink finds ports that should carry traffic and do not: there is evidence that they are in use, or were,
-// or what belongs together on a node that is for RDMA is dark together. Others are listed, in one line for each
-// function: nobody cabled them, or no pod uses them.
+// portsWithoutLink finds ports that should be ACTIVE and are not: ports that are or were in use, and groups of ports on
+// an RDMA node that are all down. The other ports are not cabled, or no pod uses them. They are listed in one line for
+// each type of function.
 func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		l := links{v, hcas, map[string]string{}, map[string]string{}}
@@ -38,9 +38,9 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 				case f.Text != "":
 					found = append(found, f)
 				case f.Status == "" && h.Function == hca.FunctionPhysical:
-					unused[object(h)+": Ports without a link since the node started: %d. Check whether they are cabled."]++
+					unused[object(h)+": Number of ports without a link since the node started: %d. Check the cabling."]++
 				case f.Status == "":
-					unused[fmt.Sprintf("PCI device %s: Unused %s functions: %%d.", h.Parent, h.Function)]++
+					unused[fmt.Sprintf("PCI device %s: Number of unused %s functions: %%d.", h.Parent, h.Function)]++
 				}
 			}
 		}
@@ -52,7 +52,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	})
 }
 
-// lostSlaves says which slaves of its bond have lost their links, of a port that is ACTIVE with the others.
+// lostSlaves names the slaves of a port's bond that have lost their links. The port is ACTIVE through the other slaves.
 func lostSlaves(v *doctor.View, p hca.Port) string {
 	var lost []string
 	for _, name := range p.Netdevs {
@@ -63,16 +63,17 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 	}
 	switch {
 	case len(lost) > 0:
-		return "Its bond has lost the link of " + strings.Join(lost, ", ") +
-			". The port stays ACTIVE, but only the bond's other links contribute to its rate."
+		return "The port's bond has lost the link of " + strings.Join(lost, ", ") +
+			". The port stays ACTIVE, but only the bond's other links contribute to the port's rate."
 	case len(aggregators(v, p.Netdevs)) > 1:
-		return "LACP has not aggregated the links of its bond (" + strings.Join(p.Netdevs, ", ") + "), so only some of " +
-			"the links contribute to the port's rate. Check ad_aggregator_id in /sys/class/net/*/bonding_slave, and the switch."
+		return "LACP has not aggregated the links of the port's bond (" + strings.Join(p.Netdevs, ", ") + "), so only some " +
+			"links contribute to the port's rate. Check ad_aggregator_id in /sys/class/net/*/bonding_slave. Also check the " +
+			"switch."
 	}
 	return ""
 }
 
-// aggregators are the groups of slaves of a bond that LACP has made. Only one of them carries traffic.
+// aggregators returns the IDs of the groups that LACP has formed from a bond's slaves. Only one group carries traffic.
 func aggregators(v *doctor.View, netdevs []string) (ids []string) {
 	for _, name := range netdevs {
 		if id := doctor.Attribute(v, classNet+name+"/bonding_slave/ad_aggregator_id"); id != "" {
@@ -83,19 +84,19 @@ func aggregators(v *doctor.View, netdevs []string) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// links judges ports that are not ACTIVE, each by its object: groups first, and then the odd one of a group.
+// links judges ports that are not ACTIVE: first whole groups, and then the odd port of a group. The keys are objects.
 type links struct {
 	*doctor.View
 	hcas []hca.HCA
-	dark map[string]string // why a port should be ACTIVE that is in a group without any ACTIVE port
-	odd  map[string]string // why one should be that is in a group with ACTIVE ports
+	dark map[string]string // why a port of a group without any ACTIVE port should be ACTIVE
+	odd  map[string]string // why a port of a group with ACTIVE ports should be ACTIVE
 }
 
-// manyPorts are so many ports of a board that they belong together.
+// manyPorts is the smallest number of ports of a board model that count as a group.
 const manyPorts = 4
 
-// compare finds the groups and the odd ones. A node that is for RDMA has no dark group, whenever it was booted. On one
-// that need not be, four ports of InfiniBand that poll are more than somebody has left without a cable.
+// compare finds the groups and the odd ports. On an RDMA node, each dark group is a fault, no matter when the node
+// booted. On another node, four polling InfiniBand ports are too many to have been left without a cable.
 func (l links) compare(boards [][]hca.HCA) {
 	gpus, _ := l.GPUs() // what cannot be listed is not there
 	forRDMA := l.ForRDMA()
@@ -129,12 +130,12 @@ func (l links) compare(boards [][]hca.HCA) {
 			for _, at := range objects {
 				switch {
 				case active == 0 && all >= manyPorts && (forRDMA || polling >= manyPorts):
-					l.dark[at] = fmt.Sprintf("none of the %d ports of its board model is ACTIVE", all)
+					l.dark[at] = fmt.Sprintf("none of the %d ports of the HCA's board model is ACTIVE", all)
 				case ports[layer] >= manyPorts && len(objects) == 1:
-					l.odd[at] = "the other ports of its board model are ACTIVE"
-				// Of a card with two ports, one is often meant to have no cable.
+					l.odd[at] = "the other ports of the HCA's board model are ACTIVE"
+				// On a card with two ports, one port is often left without a cable on purpose.
 				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
-					l.odd[at] = "its board model has a port for each GPU"
+					l.odd[at] = "the HCA's board model has a port for each GPU"
 				}
 			}
 		}
@@ -151,9 +152,9 @@ func (l links) compare(boards [][]hca.HCA) {
 	}
 }
 
-// judge judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
-// administrator has turned off is not a fault, unless that leaves the node, or a group, none. Where a card has lost its
-// link, that is the cause of its functions' too.
+// judge judges a port that is not ACTIVE. Without evidence that the port should be ACTIVE, judge returns an empty
+// finding. A port that an administrator has turned off is a fault only if the node, or a group, has no ACTIVE port.
+// If a card has lost its link, the card's fault explains the lost links of its functions.
 func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 	at := portObject(h, p)
 	see := h.Tools(p).Link
@@ -174,54 +175,55 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		see = "ip link show " + up + "; " + see
 	}
 	without := why
-	check := "Check the cable and the switch's port. For the link, see: " + see
+	check := "Check the cable and the switch port. To see the link's state, run: " + see
 	if l.dark[at] != "" {
 		without = l.dark[at]
-		check = "First check what these ports have in common: the switch, its power, its " +
-			"configuration. Then check the cable. For the link, see: " + see
+		check = "First check the parts that these ports share: the switch, its power, and its configuration. " +
+			"Then check the cable. To see the link's state, run: " + see
 	}
 	switch {
 	case p.State == "":
-		return doctor.Unsure(at, "Its state cannot be read.")
+		return doctor.Unsure(at, "The port's state cannot be read.")
 	case infiniband && physical && (p.State == "INIT" || p.State == "ARMED"):
-		start := "a subnet manager in the fabric (opensm, UFM, or the switch's own)"
+		start := "a subnet manager in the fabric (opensm, UFM, or the subnet manager of the switch)"
 		ask := fmt.Sprintf("sminfo -C %s -P %d", h.Name, p.Number)
-		if h.Driver == "hfi1" { // Omni-Path, where the programs of InfiniBand's fabrics do nothing
+		if h.Driver == "hfi1" { // Omni-Path, where InfiniBand's fabric tools have no effect
 			start = "Omni-Path's fabric manager (opafm)"
 			ask = see
 		}
-		return doctor.Fault(at, fmt.Sprintf("It is in state %s, because no subnet manager has made it ACTIVE.", p.State),
-			fmt.Sprintf("Start %s. Then check: %s", start, ask))
-	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
-		return doctor.Told(at, "It has a link, but its netdev has no IPv4 address.")
+		return doctor.Fault(at,
+			fmt.Sprintf("The port is in state %s, because no subnet manager has made it ACTIVE.", p.State),
+			fmt.Sprintf("Start %s. To check the result, run: %s", start, ask))
+	case p.State == "INIT" && !infiniband: // an iWARP port; see iw_query_port in the kernel
+		return doctor.Told(at, "The port has a link, but its netdev has no IPv4 address.")
 	case off != "" && l.dark[at] != "":
-		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and %s.", p.State, off, l.dark[at]), on).Command()
+		return doctor.Fault(at, fmt.Sprintf("The port is %s because %s, and %s.", p.State, off, l.dark[at]), on).Command()
 	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(l.hcas, hca.HCA.Active):
-		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, off),
-			on).Command()
+		return doctor.Fault(at,
+			fmt.Sprintf("The port is %s because %s, and no other port of the node is ACTIVE.", p.State, off), on).Command()
 	case off != "" && physical:
-		return doctor.Told(at, "It is %s because %s: %s", p.State, off, on)
+		return doctor.Told(at, "The port is %s because %s. To turn the port on, run: %s", p.State, off, on)
 	case off == "" && why != "" && slices.ContainsFunc(l.hcas, func(parent hca.HCA) bool {
 		return h.Parent != "" && h.Parent == parent.PCI && len(parent.Ports) > 0 && !parent.Active() &&
 			l.judge(parent, parent.Ports[0]).Status == doctor.Wrong
 	}):
 		return doctor.Finding{Status: doctor.Skipped, Object: at, Root: doctor.Wrong,
-			Text: "Its link depends on the physical function's link, which is down."}
+			Text: "The port's link depends on the physical function's link, which is down."}
 	case off == "" && why != "":
-		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without),
+		return doctor.Fault(at, fmt.Sprintf("The port is %s (%s), and %s.", p.State, p.PhysState, without),
 			cmp.Or(l.LinkOfFunction(h, p), check))
 	}
 	return doctor.Finding{}
 }
 
-// linkUseReads are what tells that a netdev is, or was, in use. The addresses are those of the node's network
-// namespace.
+// linkUseReads are the files that show whether a netdev is, or was, in use. The addresses are those of the node's
+// network namespace.
 var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "sys/class/net/*/bonding_slave",
 	"sys/class/net/*/bonding_slave/ad_aggregator_id", "sys/class/net/*/carrier_up_count",
 	"proc/1/net/route", "proc/1/net/if_inet6"}
 
-// evidence says how a port is used, or that it was ACTIVE since boot: "" if nothing tells that. What was does not count
-// for functions that pods use in turn.
+// evidence describes how a port is used, or that the port was ACTIVE since boot. It returns "" without evidence. Past
+// use does not count for functions that pods use in turn.
 func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	at := fmt.Sprintf(portDir, h.Name, p.Number)
 	ups := 0
@@ -229,7 +231,7 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 		if address := addressOf(v, name); address != "" {
 			return "netdev " + name + " has " + address
 		}
-		// A bridge tells nothing: BlueField has a port in one of Open vSwitch from the factory, with or without a cable.
+		// A bridge is not evidence: BlueField's factory settings add a port to an Open vSwitch bridge, even without a cable.
 		master, err := v.Readlink(classNet + name + "/master")
 		if bonded, _ := v.Exists(classNet + name + "/bonding_slave"); bonded && err == nil {
 			return "netdev " + name + " is part of " + path.Base(master)
@@ -241,7 +243,7 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 		netdev := doctor.Attribute(v, name)
 		own := func(other hca.Port) bool { return slices.Contains(other.Netdevs, netdev) }
 		if len(p.Netdevs) == 0 && netdev != "" && !slices.ContainsFunc(h.Ports, own) {
-			return "its netdev " + netdev + " is in a pod"
+			return "the port's netdev " + netdev + " is in a pod"
 		}
 	}
 	lost := readCount(v, at+"counters/link_downed")
@@ -252,16 +254,16 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	switch {
 	case h.Function != hca.FunctionPhysical:
 	case lost > 0:
-		return "it has lost its link " + times(lost)
+		return "the port has lost its link " + times(lost)
 	case ups > 0:
-		return "its netdev has had a link at least once since the node started"
+		return "the port's netdev has had a link at least once since the node started"
 	case before >= 0:
-		return "it has had a link at least once since the node started: " + log.Lines[before].Text
+		return "the port has had a link at least once since the node started: " + log.Lines[before].Text
 	}
 	return ""
 }
 
-// times says how often.
+// times returns a count in words.
 func times(n int) string {
 	if n == 1 {
 		return "once"
@@ -269,13 +271,14 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// readCount reads a number of sysfs, 0 where there is none.
+// readCount reads a number from sysfs. It returns 0 if the file does not exist.
 func readCount(v *doctor.View, name string) int {
 	n, _ := strconv.Atoi(doctor.Attribute(v, name))
 	return n
 }
 
-// addressOf says which address an interface has. Those that it gives itself are none: 169.254.0.0/16 and fe80::/10.
+// addressOf returns the kind of address that an interface has. Link-local addresses (169.254.0.0/16 and fe80::/10) do
+// not count.
 func addressOf(v *doctor.View, netdev string) string {
 	for _, table := range [][2]string{{"route", "a route"}, {"if_inet6", "an IPv6 address"}} {
 		for line := range strings.Lines(doctor.Attribute(v, "proc/1/net/"+table[0])) {
@@ -290,8 +293,8 @@ func addressOf(v *doctor.View, netdev string) string {
 	return ""
 }
 
-// netdevUp returns a netdev of the port that an administrator has turned on, "" for none. Nothing is known of netdevs
-// that are elsewhere.
+// netdevUp returns a netdev of the port that is administratively up, "" for none. Netdevs in other network namespaces
+// are unknown.
 func netdevUp(v *doctor.View, p hca.Port) (up string, known bool) {
 	for _, name := range p.Netdevs {
 		flags, err := strconv.ParseUint(strings.TrimPrefix(doctor.Attribute(v, classNet+name+"/flags"), "0x"), 16, 32)

@@ -13,26 +13,27 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// memoryChecks are about limits of registered memory that are not memlock.
+// memoryChecks returns the checks of limits on registered memory other than memlock.
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "efa-pages", Family: "memory", Title: "EFA can register all of the node's memory.",
-		Impact: "EFA can register only a limited number of pages. Without huge pages, these hold about 95 GB.",
+		Impact: "EFA can register only a limited number of pages. Without huge pages, these pages hold about 95 GB.",
 		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",
-		Impact: "Registration fails with ENOMEM although memory is free, because registered memory cannot stay in the " +
-			"area for contiguous allocations (CMA).",
+		Impact: "Memory registration fails with ENOMEM although the node has free memory. Registered memory cannot stay " +
+			"in the area for contiguous allocations (CMA).",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
 	}, {
 		ID: "max-map-count", Family: "memory", Title: "vm.max_map_count is at least the kernel's default.",
-		NoMessages: "programs report that mmap failed, although memory is free",
-		Impact:     "Some programs, such as those that use UCX, map each buffer that they register, and fail at the limit.",
-		Reads:      []string{maxMapCount}, Look: fewMappings,
+		NoMessages: "programs report that mmap failed, although the node has free memory",
+		Impact: "Some programs, such as UCX programs, need a mapping for each registered buffer. When the number " +
+			"of mappings reaches the limit, these programs fail.",
+		Reads: []string{maxMapCount}, Look: fewMappings,
 	}}
 }
 
-// meminfo returns a line of /proc/meminfo: KiB, or a number of pages.
+// meminfo returns the value of a line in /proc/meminfo, in KiB or as a number of pages.
 func meminfo(v *doctor.View, name string) (int64, bool) {
 	text, err := v.Read("proc/meminfo")
 	if err != nil {
@@ -44,7 +45,7 @@ func meminfo(v *doctor.View, name string) (int64, bool) {
 	return n, err == nil
 }
 
-// smallPages tells where EFA has no huge pages. Whether they are needed depends on how much is registered.
+// smallPages reports EFA nodes without huge pages. Only jobs that register much memory need huge pages.
 func smallPages(v *doctor.View) []doctor.Finding {
 	node, err := v.HCAs()
 	if err != nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool { return h.Purpose() == hca.PurposeEFA }) {
@@ -58,9 +59,9 @@ func smallPages(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Unsure("", "/proc/meminfo does not report the number of huge pages.")}
 	case pages == 0 && total > limit:
 		return []doctor.Finding{doctor.Unsure("",
-			"There are no huge pages. If a container registers more than 95 GB, run: echo vm.nr_hugepages=5128 > "+
-				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf. This reserves 10 GiB of the node's memory "+
-				"as huge pages.")}
+			"The node has no huge pages. If a container registers more than 95 GB, reserve 10 GiB of the node's memory "+
+				"for huge pages. To reserve the memory, run: echo vm.nr_hugepages=5128 > /etc/sysctl.d/90-efa.conf && "+
+				"sysctl -p /etc/sysctl.d/90-efa.conf")}
 	}
 	return nil
 }
@@ -73,16 +74,17 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 		return doctor.Inapplicable("The kernel has no CMA.")
 	}
 	if total, known := meminfo(v, "CmaTotal"); known && area > total {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel reports %d MiB free in CMA, but CMA has only %d "+
-			"MiB. It counts ordinary memory as CMA.", area>>10, total>>10), "Add kho=off to the kernel's command line, "+
-			"drain the node, and restart it (https://github.com/NVIDIA/NV-Kernels/pull/590).")}
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel reports %d MiB of free memory in CMA, but CMA "+
+			"has only %d MiB. The kernel counts ordinary memory as CMA.", area>>10, total>>10),
+			"Add kho=off to the kernel's command line, and then drain and restart the node "+
+				"(see https://github.com/NVIDIA/NV-Kernels/pull/590).")}
 	}
 	const gibibyte = 1 << 20 // KiB
 	if outside := available - area; area > gibibyte && outside < gibibyte {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, but only %d MiB elsewhere.",
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, but only %d MiB are free outside CMA.",
 			area>>10, max(outside, 0)>>10),
 			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Disruptive(
-			"programs must then reread cached files from disk", "free -h")}
+			"programs must reread cached files from disk", "free -h")}
 	}
 	return nil
 }

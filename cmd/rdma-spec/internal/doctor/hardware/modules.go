@@ -17,11 +17,11 @@ import (
 
 const auxDevices = "sys/bus/auxiliary/devices/"
 
-// moduleChecks are about the kernel's modules for RDMA.
+// moduleChecks returns the checks of the kernel's RDMA modules.
 func moduleChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-driver", Family: "modules", Title: "Each RDMA card has its driver.",
-		Impact: "Without its driver, the card does not appear as an HCA.",
+		Impact: "An RDMA card without its driver does not appear as an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices +
@@ -64,7 +64,7 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil
 	case !v.UsesRDMA(0):
-		return doctor.Inapplicable("The rdma_ucm module is not loaded, but nothing on this node is known to use RDMA.")
+		return doctor.Inapplicable("The rdma_ucm module is not loaded, but no program on this node is known to use RDMA.")
 	}
 	return []doctor.Finding{doctor.Fault("", "The rdma_ucm module is not loaded.", loadCommand("rdma_ucm")).Command()}
 }
@@ -74,24 +74,24 @@ func loadCommand(module string) string {
 	return fmt.Sprintf("modprobe %s && echo %s > /etc/modules-load.d/%s.conf", module, module, module)
 }
 
-// auxFunction is an auxiliary device that stands for a card's RDMA: mlx5_core.rdma.0, ice.iwarp.1,
+// auxFunction matches an auxiliary device that represents a card's RDMA function: mlx5_core.rdma.0, ice.iwarp.1,
 // idpf.8086.rdma.core.0.
 var auxFunction = regexp.MustCompile(`^([a-z0-9_]+)(?:\.8086)?\.(rdma|roce|iwarp|ib)(?:\.core)?\.[0-9]+$`)
 
-// auxModules are the modules that drive the RDMA of another module's cards.
+// auxModules are the modules that drive the RDMA functions of another module's cards.
 var auxModules = map[string]string{
 	"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "ice": "irdma", "i40e": "irdma", "idpf": "irdma",
 	"bnxt_en": "bnxt_re", "bng_en": "bng_re", "mana": "mana_ib", "ionic": "ionic_rdma",
 }
 
-// cardModules are the modules of cards that do nothing but RDMA, or are bought for it, by vendor and the beginning of
-// the device.
+// cardModules are the modules of cards that support only RDMA, or are usually bought for RDMA, by vendor and by the
+// beginning of the device ID.
 var cardModules = []struct{ vendor, device, module string }{
 	{"0x15b3", "0x100", "mlx4_core"}, {"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"},
 	{"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f0", "hfi1"}, {"0x8086", "0x24f1", "hfi1"},
 }
 
-// unboundCards finds cards and their RDMA functions that no driver is bound to.
+// unboundCards finds cards and RDMA functions without a driver.
 func unboundCards(v *doctor.View) []doctor.Finding {
 	missing := map[string][]string{}
 	needed := map[string]bool{} // by module
@@ -129,21 +129,21 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
 		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
-			found = append(found, doctor.Unsure("module "+module, "It drives no devices, and no driver is bound to "+devices+
-				". To use this hardware for RDMA: modprobe "+module))
+			found = append(found, doctor.Unsure("module "+module, "The module drives no devices, and no driver is bound to "+
+				devices+". To use this hardware for RDMA, run: modprobe "+module))
 		case loaded:
-			found = append(found, doctor.Fault("module "+module, "It is loaded, but "+devices+" is not bound to it.",
-				"Find the reason in the kernel log: dmesg | grep -e "+module+" -e "+missing[module][0]))
+			found = append(found, doctor.Fault("module "+module, "The module is loaded, but not bound to "+devices+".",
+				"To find the reason in the kernel log, run: dmesg | grep -e "+module+" -e "+missing[module][0]))
 		default:
-			found = append(found, doctor.Fault("module "+module, "It is not loaded, and "+devices+" needs it.",
+			found = append(found, doctor.Fault("module "+module, "The module is required for "+devices+", but is not loaded.",
 				loadCommand(module)).Command())
 		}
 	}
 	return found
 }
 
-// cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver.
-// Virtual functions may be kept without one.
+// cardModule returns the module that a PCI device without a driver needs, "" if the device is not an RDMA card or has a
+// driver. A virtual function can be left without a driver on purpose.
 func cardModule(v *doctor.View, at string) string {
 	vendor := doctor.Attribute(v, at+"/vendor")
 	device := doctor.Attribute(v, at+"/device")
@@ -151,7 +151,7 @@ func cardModule(v *doctor.View, at string) string {
 		if c.vendor != vendor || !strings.HasPrefix(device, c.device) {
 			continue
 		}
-		if !strings.HasPrefix(doctor.Attribute(v, at+"/class"), "0x02") { // not of the network
+		if !strings.HasPrefix(doctor.Attribute(v, at+"/class"), "0x02") { // not a network device
 			return ""
 		}
 		bound, err := v.Exists(at + "/driver")
@@ -163,8 +163,8 @@ func cardModule(v *doctor.View, at string) string {
 	return ""
 }
 
-// mixedModules finds modules of the kernel's own that are loaded beside those of OFED or DOCA, which all hold
-// mlx_compat. To unload them would take the cards' network interfaces from the node, its own way to the cluster too.
+// mixedModules finds in-tree modules that are loaded next to modules of OFED or DOCA, which all hold mlx_compat.
+// Unloading the modules would remove the cards' network interfaces, and perhaps the node's connection to the cluster.
 func mixedModules(v *doctor.View) []doctor.Finding {
 	holders := func(module string) []string {
 		names, _ := v.Glob("sys/module/" + module + "/holders/*")
@@ -181,6 +181,6 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("Modules from different builds are loaded: %s from the "+
 		"kernel, and %s from OFED or DOCA.",
-		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain and restart the node. If the kernel loads its own "+
-		"modules again, rebuild the initramfs, and restart the node once more.")}
+		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain and restart the node. If the kernel still loads "+
+		"its own modules after the restart, rebuild the initramfs, and restart the node again.")}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// netnsChecks are about HCAs and network namespaces.
+// netnsChecks returns the checks of HCAs in network namespaces.
 func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
-		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
+		Title: "The RDMA subsystem is in the network namespace mode that the node's plugins need.",
 		Impact: "In exclusive mode, a pod can use an HCA only if rdma-cni or a DRA driver moves the HCA into the pod. In " +
 			"shared mode, rdma-cni cannot move HCAs.",
 		Look: netnsMode,
@@ -27,7 +27,7 @@ func netnsChecks() []doctor.Check {
 		ID: "hca-present", Family: "netns",
 		Title: "Each RDMA function with a driver has an HCA, and each RoCE port has an interface, on the node or in a " +
 			"container.",
-		Impact: "The node cannot use the HCA or its interface until the driver is rebound.",
+		Impact: "Until the driver is rebound, the node cannot use the HCA or its interface.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*",
@@ -50,40 +50,42 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	case exclusive && !cni.Installed && cni.Configured == "":
 		return exclusiveWithoutCNI(v)
 	case !exclusive && cni.Configured != "":
-		return []doctor.Finding{doctor.Fault("", "The mode is shared, but "+cni.Configured+
+		return []doctor.Finding{doctor.Fault("", "The network namespace mode is shared, but "+cni.Configured+
 			" names rdma-cni, which needs exclusive mode.",
 			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || "+
-				"echo 'restart the node'").Disruptive("pods that share HCAs lose them", "rdma-spec status")}
+				"echo 'restart the node'").Disruptive("pods that share HCAs lose access to them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",
-			"The mode is exclusive, as rdma-cni requires. A pod can use an HCA only if rdma-cni moves the HCA into the pod.")}
+			"The network namespace mode is exclusive, as rdma-cni requires. A pod can use an HCA only if rdma-cni moves the "+
+				"HCA into the pod.")}
 	}
 	return nil
 }
 
-// exclusiveWithoutCNI is about a node in exclusive mode without rdma-cni: the containers say whether that is right.
+// exclusiveWithoutCNI judges exclusive mode on a node without rdma-cni. The containers show whether the mode
+// is correct.
 func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	inventory, err := v.HCAs()
 	if err == nil && len(inventory.Elsewhere) > 0 {
-		return []doctor.Finding{doctor.Told("", "The mode is exclusive, and HCAs were moved into other network namespaces. "+
-			"A pod can use an HCA only if a component such as DRANET moves the HCA into the pod.")}
+		return []doctor.Finding{doctor.Told("", "The network namespace mode is exclusive, and HCAs were moved into other "+
+			"network namespaces. A pod can use an HCA only if a component such as DRANET moves the HCA into the pod.")}
 	}
 	containers, err := v.Containers()
 	own := func(c node.Container) bool { return c.OwnNetwork || !c.Known }
 	if err == nil && len(containers.Containers) > 0 && !slices.ContainsFunc(containers.Containers, own) {
-		return []doctor.Finding{doctor.Told("", "The mode is exclusive. All RDMA containers use the node's network "+
-			"namespace, where the HCAs are.")}
+		return []doctor.Finding{doctor.Told("", "The network namespace mode is exclusive. All RDMA containers use the "+
+			"node's network namespace, which contains the HCAs.")}
 	}
-	return []doctor.Finding{doctor.Unsure("", "The mode is exclusive, but rdma-cni is not installed in /opt/cni/bin, "+
-		"/var/lib/cni/bin, or the data directory of K3s, and no CNI network configuration names it. This is correct if "+
-		"pods with HCAs use the node's network, or if another component, such as DRANET, moves HCAs into them. Pods with "+
-		"their own network cannot share HCAs in this mode.")}
+	return []doctor.Finding{doctor.Unsure("", "The network namespace mode is exclusive, but no CNI network configuration "+
+		"names rdma-cni, and rdma-cni is not installed in /opt/cni/bin, /var/lib/cni/bin, or the data directory of K3s. "+
+		"Exclusive mode is correct if pods with HCAs use the node's network namespace, or if another component, such as "+
+		"DRANET, moves HCAs into the pods. In exclusive mode, pods with their own network namespace cannot share HCAs.")}
 }
 
-// bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
+// bonding exists if a card's second port is part of an HCA of both ports, such as mlx5_bond_0.
 const bonding = "net/*/bonding_slave"
 
-// lostHCAs finds RDMA functions with a driver and without an HCA, and RoCE ports without an interface.
+// lostHCAs finds RDMA functions that have a driver but no HCA, and RoCE ports without an interface.
 func lostHCAs(v *doctor.View) []doctor.Finding {
 	functions, err := v.Glob(auxDevices + "*")
 	if err != nil {
@@ -125,8 +127,8 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 	return append(found, lostInterfaces(v)...)
 }
 
-// withoutFunction is about a card without a function for RDMA. Before Linux 5.11, and for mlx4 before 6.7, drivers make
-// none, and an HCA all the same.
+// withoutFunction judges a card without an RDMA function. Before Linux 5.11, and for mlx4 before Linux 6.7, drivers
+// create an HCA without an RDMA function.
 func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Finding {
 	on := "PCI device " + path.Base(at)
 	module := auxModules[driver]
@@ -142,16 +144,17 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 		}
 		return hcaBelow(v, at, func(f doctor.Finding) doctor.Finding { return reload(h, f) })
 	case !makes && loaded:
-		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, but no HCA. Its firmware might be too old "+
-			"for "+module+", or might have RDMA turned off. Check the kernel log.")}
+		return []doctor.Finding{doctor.Unsure(on, "The device has a driver for RDMA, but no HCA. The firmware might be "+
+			"too old for "+module+", or RDMA might be turned off in the firmware. Check the kernel log.")}
 	case !virtual && driver == "mlx5_core":
-		return []doctor.Finding{doctor.Told(on, "It does not support RDMA. Exclude it from the device plugin's selector.")}
+		return []doctor.Finding{doctor.Told(on,
+			"The device does not support RDMA. Exclude the device from the device plugin's selector.")}
 	}
 	return nil
 }
 
-// hcaBelow finds a device without an HCA below it. sysfs hides HCAs of other network namespaces, but not their verbs
-// devices: which container has them says whether the HCA is where it belongs.
+// hcaBelow finds a device without an HCA below it. sysfs hides the HCAs of other network namespaces, but not their
+// verbs devices. The container that has a verbs device shows whether the HCA is in the correct network namespace.
 func hcaBelow(v *doctor.View, at string, fixed func(doctor.Finding) doctor.Finding) []doctor.Finding {
 	on := "PCI device " + path.Base(at)
 	devices, _ := v.Glob(at + "/infiniband_verbs/*") // what cannot be listed is not there
@@ -159,7 +162,7 @@ func hcaBelow(v *doctor.View, at string, fixed func(doctor.Finding) doctor.Findi
 	case v.Any(at + "/infiniband/*"):
 		return nil
 	case len(devices) == 0:
-		return []doctor.Finding{fixed(doctor.Fault(on, "It has a driver for RDMA, but no HCA.", ""))}
+		return []doctor.Finding{fixed(doctor.Fault(on, "The device has a driver for RDMA, but no HCA.", ""))}
 	}
 	var number hca.Number
 	_, err := fmt.Sscanf(doctor.Attribute(v, "sys/class/infiniband_verbs/"+path.Base(devices[0])+"/dev"), "%d:%d",
@@ -168,11 +171,11 @@ func hcaBelow(v *doctor.View, at string, fixed func(doctor.Finding) doctor.Findi
 	if err == nil {
 		holders, err = v.HoldersOf(number)
 	}
-	return elsewhere(on, "Its HCA", holders, err, fixed)
+	return elsewhere(on, "HCA", holders, err, fixed)
 }
 
-// rebound adds to a finding the command that binds a device to its driver again. It is for devices that do nothing but
-// RDMA: with a card's own driver, its network interfaces would go.
+// rebound adds the command that rebinds a device to its driver to a finding. Use it only for devices that support only
+// RDMA: if a card's main driver is rebound, the card's network interfaces disappear.
 func rebound(bus, device string) func(doctor.Finding) doctor.Finding {
 	return func(f doctor.Finding) doctor.Finding {
 		f.Fix = rebindCommand(bus, device)
@@ -180,12 +183,12 @@ func rebound(bus, device string) func(doctor.Finding) doctor.Finding {
 	}
 }
 
-// lostInterfaces finds ACTIVE RoCE ports whose interface is in another network namespace. Where no interface of a card
-// is here, this is not the node's own network.
+// lostInterfaces finds ACTIVE RoCE ports whose interface is in another network namespace. If no card's interface is
+// visible, the doctor does not see the node's own network namespace.
 func lostInterfaces(v *doctor.View) (found []doctor.Finding) {
 	inventory, err := v.HCAs()
 	if err != nil || !v.Any(classNet+"*/device") {
-		return nil // hca-answers says that
+		return nil // hca-answers reports the error
 	}
 	for _, h := range inventory.HCAs {
 		for _, p := range h.Ports {
@@ -195,35 +198,36 @@ func lostInterfaces(v *doctor.View) (found []doctor.Finding) {
 			}
 			gids, err := v.GIDs(h.Name, p.Number)
 			if err == nil && len(gids) == 0 {
-				err = errors.New("the driver does not list its GIDs")
+				err = errors.New("the driver does not list the port's GIDs")
 			}
 			var holders node.Holders
 			if err == nil {
 				holders, err = v.HoldersOfInterface(gids)
 			}
-			found = append(found, elsewhere(portObject(h, p), "Its interface", holders, err,
+			found = append(found, elsewhere(portObject(h, p), "interface", holders, err,
 				func(f doctor.Finding) doctor.Finding { return reload(h, f) })...)
 		}
 	}
 	return found
 }
 
-// elsewhere is about something of the node that is in another network namespace.
+// elsewhere judges an HCA, or the interface of a port, that is in another network namespace. what is "HCA" or
+// "interface".
 func elsewhere(on, what string, in node.Holders, unknown error,
 	fixed func(doctor.Finding) doctor.Finding) []doctor.Finding {
-	what += " is in another network namespace"
+	where := "The " + what + " is in another network namespace"
 	switch {
 	case len(in.Own) > 0:
-		return []doctor.Finding{doctor.Told(on, "%s: container %s has it.", what, strings.Join(in.Own, ", "))}
+		return []doctor.Finding{doctor.Told(on, "%s (container %s).", where, strings.Join(in.Own, ", "))}
 	case unknown != nil:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s. The doctor cannot tell which container has it: %v.", what, unknown))}
+			fmt.Sprintf("%s. It is unknown which container has the %s: %v.", where, what, unknown))}
 	case len(in.Maybe) > 0:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s. It might belong to %s.", what, strings.Join(in.Maybe, ", ")))}
+			fmt.Sprintf("%s. The %s might belong to %s.", where, what, strings.Join(in.Maybe, ", ")))}
 	case len(in.Node) > 0:
-		what += ", so container " + strings.Join(in.Node, ", ") + " cannot use it"
+		where += ", so container " + strings.Join(in.Node, ", ") + " cannot use the " + what
 	}
-	return []doctor.Finding{fixed(doctor.Fault(on, what+". No running container there has it: a pod terminated "+
-		"without returning it.", ""))}
+	return []doctor.Finding{fixed(doctor.Fault(on, fmt.Sprintf("%s. No running container in that namespace has the "+
+		"%s. A pod terminated without returning the %[2]s.", where, what), ""))}
 }

@@ -15,13 +15,13 @@ import (
 
 const pciDevices = "sys/bus/pci/devices/"
 
-// linkReads is what a PCI device says about its link.
+// linkReads are the files that describe a PCI device and its link.
 var linkReads = []string{
 	pciDevices + "*", pciDevices + "*/current_link_speed", pciDevices + "*/max_link_speed",
 	pciDevices + "*/current_link_width", pciDevices + "*/max_link_width", pciDevices + "*/vendor",
 }
 
-// pciChecks are about the way from HCAs to the CPU.
+// pciChecks returns the checks of the path from HCAs to the CPU.
 func pciChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "pcie-link", Family: "hca",
@@ -31,8 +31,8 @@ func pciChecks() []doctor.Check {
 	}}
 }
 
-// slowLinks compares each link between HCAs and the CPU with what both of its ends can do: that of the card, and those
-// of switches above it. Functions that are parts of a card have no link.
+// slowLinks compares each link between HCAs and the CPU with the maximum that both ends support: the link of the card,
+// and the links of the switches above the card. Functions of a card have no separate link.
 func slowLinks(v *doctor.View) []doctor.Finding {
 	seen := map[string]bool{}
 	return eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
@@ -40,7 +40,8 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 			return nil
 		}
 		if _, err := v.Exists(pciDevices + h.PCI); err != nil {
-			return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("The state of its PCIe link is unknown: %v.", err))}
+			return []doctor.Finding{doctor.Unsure(object(h),
+				fmt.Sprintf("The state of the HCA's PCIe link is unknown: %v.", err))}
 		}
 		way := wayTo(v, h.PCI)
 		for i := len(way) - 1; i > 0; i -= 2 { // the port above a switch's upstream port, or a card, is the link's other end
@@ -49,22 +50,23 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 				continue
 			}
 			seen[way[i]] = true
-			of := "Its PCIe link"
+			of := "The HCA's PCIe link"
 			if way[i] != h.PCI {
 				of = "The PCIe link of " + way[i] + ", a switch above the HCA,"
 			}
 			found = append(found, doctor.Fault(object(h), of+" has "+lacks+", although both ends support more.",
-				"Turn off the node, and reseat the card or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
+				"Turn off the node. Reseat the card, or try another slot. To check the result, run: lspci -vvs "+way[i]+
+					" | grep LnkSta:"))
 		}
 		return found
 	})(v)
 }
 
-// vendorQEMU is of ports that QEMU makes up.
+// vendorQEMU is the vendor of the ports that QEMU emulates.
 const vendorQEMU = "0x1b36"
 
-// lacking says what a link lacks of what its two ends can do, "" for nothing. Virtual machines show no other end, or
-// what their hypervisor makes up: "Unknown", 0, or 32 lanes.
+// lacking describes how a link falls short of the maximum of its two ends, "" if it does not. In a virtual machine, the
+// other end is missing, or its values are those of the hypervisor: "Unknown", 0, or 32 lanes.
 func lacking(v *doctor.View, device, port string) string {
 	if doctor.Attribute(v, pciDevices+port+"/vendor") == vendorQEMU {
 		return ""
@@ -85,7 +87,7 @@ func lacking(v *doctor.View, device, port string) string {
 	return strings.Join(lacks, " and ")
 }
 
-// quantity is the number that an attribute begins with: "16.0 GT/s PCIe", "16".
+// quantity returns the number at the beginning of an attribute: "16.0 GT/s PCIe", "16".
 func quantity(attribute string) (n float64) {
 	_, _ = fmt.Sscan(attribute, &n)
 	return n
@@ -93,7 +95,7 @@ func quantity(attribute string) (n float64) {
 
 var pciForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// wayTo returns the PCI devices from a root port down to a device, and none where sysfs does not say.
+// wayTo returns the PCI devices from a root port down to a device. It returns none if sysfs does not show the path.
 func wayTo(v *doctor.View, address string) (devices []string) {
 	to, _ := v.Readlink(pciDevices + address)
 	for part := range strings.SplitSeq(path.Clean(to), "/") {

@@ -20,49 +20,49 @@ const (
 	portDir  = "sys/class/infiniband/%s/ports/%d/"
 )
 
-// portChecks are about the ports of HCAs.
+// portChecks returns the checks of the ports of HCAs.
 func portChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "port-active", Family: "hca", Title: "Ports that are expected to be up are ACTIVE.",
+		ID: "port-active", Family: "hca", Title: "Each port that should be up is ACTIVE.",
 		Impact: "A port carries traffic only if it is ACTIVE.",
 		Reads: slices.Concat(boardReads, linkUseReads, doctor.GPUReads, doctor.FunctionReads, []string{
 			"sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Ports of the same board model have the same rate.",
-		NoMessages: "bandwidth tests report low bandwidth",
+		NoMessages: "benchmarks report low bandwidth",
 		Impact:     "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),
 	}, {
 		ID: "pkeys", Family: "hca", Title: "Each ACTIVE InfiniBand port is a full member of a partition.",
-		NoMessages: "connections time out although both ports are ACTIVE",
-		Impact: "Without a partition key, a port cannot reach any other port. Two limited members cannot reach each " +
-			"other.",
+		NoMessages: "connections time out although the ports at both ends are ACTIVE",
+		Impact: "Without a partition key, a port cannot reach any other port. Two ports that are limited members cannot " +
+			"reach each other.",
 		Reads: []string{"sys/class/infiniband/*/ports/*/pkeys/*"},
 		Needs: []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
 		ID: "gids-free", Family: "hca", Title: "Each RoCE port has free GID entries.",
-		Impact: "Each address of a port's netdevs uses a GID entry. If all entries are in use, new pods get no GID.",
+		Impact: "Each address of a port's netdevs uses GID entries. If all entries are in use, new pods cannot get a GID.",
 		Reads:  []string{"sys/class/infiniband/*/ports/*/gids/*"},
 		Needs:  []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {
 		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board model have the same MTU.",
-		Impact: "Connections between ports with different MTUs hang, or fail with a length error. To compare nodes, use " +
-			"node_exporter's node_network_mtu_bytes.",
+		Impact: "Connections between ports with different MTUs hang, or fail with a length error. To compare " +
+			"the MTUs of several nodes, use node_exporter's metric node_network_mtu_bytes.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
 		Needs: []string{"hca-answers"}, Look: eachBoard(differentMTUs),
 	}}
 }
 
-// eachPort looks at each port of the HCAs that answer.
+// eachPort calls look with each port of the HCAs that respond.
 func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) doctor.Look {
 	return eachHCA(func(v *doctor.View, h hca.HCA) []doctor.Finding {
 		return doctor.Each(h.Ports, func(p hca.Port) []doctor.Finding { return look(v, h, p) })
 	})
 }
 
-// noFullKey finds InfiniBand ports without a partition key, and those whose keys are all of limited membership.
+// noFullKey finds InfiniBand ports without a partition key, and ports whose keys all have limited membership.
 func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	names, _ := v.Glob(fmt.Sprintf(portDir, h.Name, p.Number) + "pkeys/*")
 	if !p.Active() || p.LinkLayer != "InfiniBand" || len(names) == 0 {
@@ -73,38 +73,38 @@ func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		text := doctor.Attribute(v, name)
 		key, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 16)
 		switch {
-		case err != nil || key&0x8000 != 0: // what cannot be read may be one
+		case err != nil || key&0x8000 != 0: // an unreadable key might be a full key
 			return nil
 		case key != 0:
 			limited = text
 		}
 	}
-	text := "It has no partition key."
+	text := "The port has no partition key."
 	if limited != "" {
-		text = fmt.Sprintf("It is only a limited member of its partitions (%s).", limited)
+		text = fmt.Sprintf("The port is only a limited member of its partitions (%s).", limited)
 	}
-	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partitions (opensm's "+
-		"partitions.conf, UFM), make the port a full member. If limited membership is intended, change nothing: the port "+
-		"can reach full members, such as storage servers.")}
+	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partition "+
+		"configuration (opensm's partitions.conf, or UFM), make the port a full member. If limited membership is intended, "+
+		"no change is needed. A limited member can reach full members, such as storage servers.")}
 }
 
-// speed returns the Gb/s of a rate such as "100 Gb/sec (4X EDR)", and its lanes.
+// speed returns the Gb/s and the number of lanes of a rate such as "100 Gb/sec (4X EDR)".
 func speed(rate string) (gigabits float64, lanes int) {
 	_, _ = fmt.Sscanf(rate, "%g Gb/sec (%dX", &gigabits, &lanes)
 	return gigabits, lanes
 }
 
-// uneven is a port whose value is not that of most of its board and link layer.
+// uneven is a port whose value differs from the most common value of its board model and link layer.
 type uneven struct {
 	hca.Port
 	at, value   string
-	other, than string // a port with the usual value, and that
+	other, than string // a port with the usual value, and the usual value
 	most        bool   // most ports have the usual value
-	alike       int    // how many ports have its value: two or more can be a design
+	alike       int    // how many ports have the value: two or more can be a design
 	hca         hca.HCA
 }
 
-// unevenPorts compares the ACTIVE ports of a board. Those without a value do not count.
+// unevenPorts compares the ACTIVE ports of a board model. Ports without a value do not count.
 func unevenPorts(group []hca.HCA, value func(hca.Port) string) (found []uneven) {
 	layers := map[string][]uneven{}
 	count := map[string]int{}
@@ -136,13 +136,13 @@ func unevenPorts(group []hca.HCA, value func(hca.Port) string) (found []uneven) 
 	return found
 }
 
-// slowPorts finds the port that is slower than the others of its board, and links of InfiniBand on one lane.
+// slowPorts finds ports that are slower than the other ports of their board model, and InfiniBand links with one lane.
 func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	for _, h := range group {
 		for _, p := range h.Ports {
 			if _, lanes := speed(p.Rate); p.LinkLayer == "InfiniBand" && lanes == 1 && p.Active() {
-				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("Its link has one lane (%s).", p.Rate),
-					"Reseat or replace the cable. Then check: "+h.Tools(p).Link))
+				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("The port's link has one lane (%s).", p.Rate),
+					"Reseat or replace the cable. To check the result, run: "+h.Tools(p).Link))
 			}
 		}
 	}
@@ -157,10 +157,10 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if mine >= best || p.alike > 1 && !p.most {
 			continue
 		}
-		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s. %s, on a board of the same model, has a rate of %s.",
+		f := doctor.Unsure(p.at, fmt.Sprintf("The port's rate is %s. The rate of %s, on a board of the same model, is %s.",
 			p.value, p.other, p.than))
 		if p.most && p.alike == 1 {
-			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, and check the switch's port. Then check: "+
+			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, and check the switch port. To check the result, run: "+
 				p.hca.Tools(p.Port).Link)
 		}
 		found = append(found, f)
@@ -168,13 +168,13 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	return found
 }
 
-// isBonded reports whether a port is one of several that make an HCA together: its rate is that of all.
+// isBonded reports whether a port is one of several that form an HCA. The HCA's rate is the sum of their rates.
 func isBonded(v *doctor.View, p hca.Port) bool {
 	return slices.ContainsFunc(p.Netdevs,
 		func(netdev string) bool { return v.Any(classNet + netdev + "/bonding_slave") })
 }
 
-// fullGIDTable finds RoCE ports whose table has no empty place.
+// fullGIDTable finds RoCE ports whose GID table has no free entry.
 func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	if p.LinkLayer != "Ethernet" {
 		return nil
@@ -189,11 +189,11 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		}
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p),
-		fmt.Sprintf("All %d entries of its GID table are in use.", len(names)),
-		"Let fewer pods share the HCA: decrease rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
+		fmt.Sprintf("All %d entries of the port's GID table are in use.", len(names)),
+		"To let fewer pods share the HCA, decrease rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
 }
 
-// differentMTUs finds the RoCE port of a board whose MTU is that of no other. Which is right depends on the network.
+// differentMTUs finds RoCE ports whose MTU is unique on their board model. The correct MTU depends on the network.
 func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	for _, p := range unevenPorts(group, func(p hca.Port) string {
 		if p.LinkLayer != "Ethernet" || len(p.Netdevs) == 0 {
@@ -204,8 +204,9 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if p.alike > 1 {
 			continue
 		}
-		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s, on a board of the same model, "+
-			"has MTU %s. If both are on one network, run: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
+		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. The MTU of %s, on a board of the "+
+			"same model, is %s. If both ports are on the same network, run: ip link set %[1]s mtu %[4]s",
+			p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
 }

@@ -97,7 +97,7 @@ func TestRun_skipsDependents(t *testing.T) {
 
 // A skip keeps what its root is: what is wrong is not hidden behind a skip whose root is unknown, and an unknown is.
 func TestRun_unknownHidesNoFault(t *testing.T) {
-	skipped := doctor.Finding{Status: doctor.Skipped, Text: "It depends on the log.", Root: doctor.Unknown}
+	skipped := doctor.Finding{Status: doctor.Skipped, Text: "The check depends on log.", Root: doctor.Unknown}
 	got := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{
 		finds("log", nil, doctor.Unsure("", "It cannot be read.")),
 		finds("symbols", []string{"log"}, skipped),
@@ -136,7 +136,7 @@ func TestRun_timeout(t *testing.T) {
 		cancel()
 		got = doctor.Run(ctx, s, []doctor.Check{{ID: "hangs",
 			Look: func(*doctor.View) []doctor.Finding { <-hang; return nil }}})
-		if got[0].Status != doctor.Unknown || got[0].Text != "It was interrupted." {
+		if got[0].Status != doctor.Unknown || got[0].Text != "The check was interrupted." {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -209,7 +209,7 @@ func TestRun_looksInParallel(t *testing.T) {
 
 // A look that missed a whole family is not well: it says which. What no container sees is not missed there.
 func TestConcluded_missedFamilies(t *testing.T) {
-	const unseen = "The files not visible from here: run the doctor on the node itself."
+	const unseen = "The files are not visible from here: run the doctor on the node itself."
 	family := func(name string, findings ...doctor.Finding) (all []doctor.Finding) {
 		for _, f := range findings {
 			f.Family, f.Check = name, name+"-check"
@@ -237,7 +237,7 @@ func TestConcluded_missedFamilies(t *testing.T) {
 		err := doctor.Concluded(all)
 		got := ""
 		if err != nil {
-			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not checked: "), ": the results list the reasons")
+			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not checked: "), "; for the reasons, see the results")
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)

@@ -65,15 +65,15 @@ var plantedContainers = []fault{
 			c := s.container()
 			c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
 			c.Fix.Text = `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
-			c.Problems = []string{"NVIDIA's container runtime added HCAs to the container because of NVIDIA_MOFED=enabled, " +
-				"after the NRI plugins had handled the container, so the plugin did not see the HCAs: " + c.Fix.Text}
+			c.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime added the " +
+				"HCAs (NVIDIA_MOFED=enabled) after the NRI plugins had handled the container: " + c.Fix.Text}
 		},
 	},
 	{
 		name: "a container that would be refused", check: "container-refused", object: theTrainer,
 		plant: func(s *sick) {
 			s.container().State, s.container().Problems = "refused",
-				[]string{`a new container would be refused: the policy does not allow pods in namespace "ml" to opt in by annotation`}
+				[]string{`the policy would refuse a new container: the policy does not allow pods in namespace "ml" to opt in by annotation`}
 		},
 	},
 	{

@@ -93,17 +93,17 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 	case c.NoMessages != "" && len(said) > 0:
 		fmt.Fprintf(&text, "- no message: %s\n", c.NoMessages)
 	case c.NoMessages != "":
-		fmt.Fprintf(&text, "No message names this fault. What you see instead: %s.\n", c.NoMessages)
+		fmt.Fprintf(&text, "No message names this fault. Symptom: %s.\n", c.NoMessages)
 	}
 	if shown.Fix == "" {
 		return text.String()
 	}
-	found, how := shown.Text, "Safe to run now:"
+	found, how := shown.Text, "This command is safe to run now:"
 	if shown.Object != "" {
 		found = shown.Object + ": " + found
 	}
 	if shown.FixType == doctor.FixDisruptive {
-		how = "Disruptive: " + disruption(shown)
+		how = "This command is disruptive: " + disruption(shown)
 	}
 	fmt.Fprintf(&text, "\n## Example\n\n**%s**\n\n%s\n\n```sh\n%s\n```\n", plain(found), how, shown.Fix)
 	return text.String()
@@ -114,7 +114,8 @@ func disruption(f doctor.Finding) string {
 	if strings.HasPrefix(f.Warning, "a restart of the runtime") {
 		return "it restarts the runtime, which ends exec sessions."
 	}
-	return instruction(f.Warning)
+	effect, look, _ := strings.Cut(f.Warning, doctor.CheckFirst)
+	return plain(effect) + ". Before you run the command, check the output of `" + look + "`."
 }
 
 // titleLine is the title of a page, which people write: what somebody sees who has the fault.
@@ -251,16 +252,6 @@ func examples(t *testing.T) map[string]doctor.Finding {
 // plain is a sentence in Markdown.
 func plain(text string) string {
 	return strings.NewReplacer("*", `\*`, "<", `\<`, "`", "'", "$", `\$`).Replace(text)
-}
-
-var lastCommand = regexp.MustCompile(`^(.*\b(?:see|why|then|instance|and|now|first|log|it|this): )([^()]+)$`)
-
-// instruction is a sentence whose last words may be a command.
-func instruction(text string) string {
-	if found := lastCommand.FindStringSubmatch(text); found != nil {
-		return plain(found[1]) + "`" + found[2] + "`"
-	}
-	return plain(text)
 }
 
 // TestPages_existForChecks checks that --explain has the page of each check.

@@ -54,8 +54,8 @@ var plantedRuntimes = []fault{
 		name: "a drop-in that containerd 1.7 does not merge", check: "runtime-config", object: theRuntime,
 		plant: func(s *sick) {
 			s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Reason: "containerd 1.7.35 does not merge " +
-				"sections: the section io.containerd.grpc.v1.cri in /etc/containerd/conf.d/x.toml replaces the one in this file, so " +
-				"sandbox_image is lost",
+				"sections: the section io.containerd.grpc.v1.cri in /etc/containerd/conf.d/x.toml replaces the section in this file " +
+				"and drops sandbox_image",
 				Fix: "copy the lost keys from /etc/containerd/config.toml to /etc/containerd/conf.d/x.toml, or remove the section " +
 					"from /etc/containerd/conf.d/x.toml"}}
 		},
@@ -121,7 +121,7 @@ var plantedRuntimes = []fault{
 	{
 		name: "a CDI file of another boot", check: "cdi-files", object: "CDI file /etc/cdi/rdma.yaml",
 		plant: func(s *sick) {
-			s.cdi.Files[0].Devices[0].Problem = "it has uverbs1 now, but the file has uverbs0"
+			s.cdi.Files[0].Devices[0].Problem = "the device now has uverbs1, but the file lists uverbs0"
 		},
 	},
 	{
@@ -406,7 +406,7 @@ var plantedRuntimes = []fault{
 		plant: func(s *sick) {
 			s.cdi.Files = append(s.cdi.Files, sriovFile)
 			s.cdi.Files[2].Devices = []cdi.Device{{Name: "nvidia.com/net-pci=0000:18:00.2",
-				Nodes: []string{"/dev/infiniband/uverbs7"}, Problem: "this node has no /dev/infiniband/uverbs7"}}
+				Nodes: []string{"/dev/infiniband/uverbs7"}, Problem: "/dev/infiniband/uverbs7 does not exist on this node"}}
 		},
 	},
 	{

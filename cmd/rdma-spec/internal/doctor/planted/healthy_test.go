@@ -48,7 +48,7 @@ func TestHealthyNodes(t *testing.T) {
 		},
 		"Docker's containerd beside it": func(s *sick) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Config: "/run/docker/c.toml",
-				PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "it is in disabled_plugins"}})
+				PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "NRI is in disabled_plugins"}})
 		},
 		"a second containerd without pods": func(s *sick) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2",
@@ -216,8 +216,8 @@ func TestHealthyNodes(t *testing.T) {
 func TestPluginRegistered_version(t *testing.T) {
 	for version, want := range map[string]string{
 		"0.9": "nri-rdma 0.9 is running with the policy from /etc/rdma-spec/config.yaml.",
-		"0.8": "nri-rdma 0.8 is running with the policy from /etc/rdma-spec/config.yaml; this " +
-			"rdma-spec is version 0.9.",
+		"0.8": "nri-rdma 0.8 is running with the policy from /etc/rdma-spec/config.yaml; the " +
+			"version of rdma-spec is 0.9.",
 	} {
 		s := healthy()
 		s.plugin.Policy.Version = version

@@ -134,10 +134,10 @@ func TestContainerMemlock_enough(t *testing.T) {
 			c := s.starved(8 << 20)
 			c.Registers, c.IPCLock, c.Bounding = bytesOf(unlimited), yes(true), []string{spec.CapIPCLock}
 			s.runtime().Handlers = s.runtime().Handlers[1:]
-		}, "It sets memlock to 8Mi, but its RDMA containers can register more memory"},
+		}, "The handler sets memlock to 8Mi, but RDMA containers that use the handler can register more memory"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
 			s.container().Memlock, s.container().Fix.Action = both(8<<20), node.Repair
-		}, "Its memlock is below the policy's grant (unlimited), but CAP_IPC_LOCK lets it register more."},
+		}, "The container's memlock is below the policy's grant (unlimited), but CAP_IPC_LOCK lets the container register more memory."},
 		"a limit that the policy sets": {func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.Wanted = both(32<<20), bytesOf(32<<20), &spec.Grant{Memlock: 32 << 20}
@@ -161,12 +161,12 @@ func TestContainerMemlock_enough(t *testing.T) {
 		"a device plugin with CDI, which is on": {func(s *sick) { s.cdi.Files = append(s.cdi.Files, sriovFile) }, ""},
 		"1024 open files, which a program may raise": {func(s *sick) {
 			s.container().OpenFiles = &spec.Rlimit{Soft: 1024, Hard: 1 << 19}
-		}, "containerd 2.0 and later. Its programs might report"},
+		}, "containerd 2.0 and later does not set LimitNOFILE. The container's programs might report"},
 		"few open files by a base spec that says so": {func(s *sick) { s.container().OpenFiles = nil }, ""},
 		"a resource for a virtual machine, or none of RDMA": {func(s *sick) {
 			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},
 				Given: []string{"nvidia.com/hostdev"}}}
-		}, "The kubelet allocated nvidia.com/hostdev to it, but it has no HCA."},
+		}, "The kubelet allocated nvidia.com/hostdev to the container, but the container has no HCA."},
 	} {
 		s := healthy()
 		test.plant(s)

@@ -15,21 +15,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
-// CDIChecks are the checks of CDI files.
+// cdiChecks are the checks of CDI files.
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "cdi-files", Family: "cdi", Title: "The CDI files for HCAs match the HCAs.",
-		Impact: "Containers with a CDI device from these files do not start, or they get a different HCA.",
+		Impact: "Containers that request a CDI device from these files do not start, or receive a different HCA.",
 		Look:   withCDI(cdiFiles),
 	}, {
 		ID: "cdi-on", Family: "cdi", Title: "CDI is on in runtimes that use CDI files for HCAs.",
-		Impact: "Containers with a CDI device do not start, or they start without the HCA.",
+		Impact: "Containers that request a CDI device do not start, or start without the HCA.",
 		Needs:  []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
 }
 
-// withCDI looks at the CDI files of HCAs, ours and those of device plugins. Those of other devices are their makers'
-// work.
+// withCDI runs a check of the CDI files for HCAs that rdma-spec or device plugins wrote. CDI files for other devices
+// are out of scope.
 func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.CDI()
@@ -46,7 +46,7 @@ func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) d
 
 func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Finding) {
 	for _, f := range files {
-		problems := []string{f.Problem} // of all of it, else of its devices
+		problems := []string{f.Problem} // of the whole file, or of its devices
 		if f.Problem == "" {
 			problems = nil
 			for _, d := range f.Devices {
@@ -58,7 +58,7 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 		switch {
 		case len(problems) > 0 && !f.Ours():
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems),
-				"Delete the pod of the device plugin that wrote the file. The device plugin rewrites the file when it restarts"))
+				"Delete the pod of the device plugin that wrote the file. The new pod rewrites the file at startup"))
 		case len(problems) > 0:
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Command())
 		}
@@ -66,7 +66,7 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 	return found
 }
 
-// rewriteCDI is the command that writes a file again: with the options that it was made with, where it can be read.
+// rewriteCDI returns the command that rewrites a file, with the original options if the file is readable.
 func rewriteCDI(f cdi.Found) string {
 	switch {
 	case f.Problem == "":
@@ -77,13 +77,13 @@ func rewriteCDI(f cdi.Found) string {
 	return "rdma-spec cdi generate --to " + f.Path
 }
 
-// cdiOn looks at the runtimes that can use the CDI files of HCAs. It is a fault where nothing else can be meant to use
-// them: Podman always has CDI, and Docker's containers are not the kubelet's.
+// cdiOn checks the runtimes that can use the CDI files for HCAs. CDI that is off is a fault only if no other runtime
+// can be the intended user of the files: CDI is always on in Podman, and Docker's containers are not the kubelet's.
 func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding {
 	kubelet, err := v.Kubelet()
 	pods := err == nil && kubelet.PID > 0
-	others := slices.ContainsFunc(files, func(f cdi.Found) bool { return !f.Ours() }) // which are for pods alone
-	runtimes, _ := v.Runtimes()                                                       // runtime-config says so
+	others := slices.ContainsFunc(files, func(f cdi.Found) bool { return !f.Ours() }) // these files are only for pods
+	runtimes, _ := v.Runtimes()                                                       // runtime-config reports the error
 	var found []doctor.Finding
 	tell := func(fault bool, object, text, fix string) {
 		switch {
@@ -91,7 +91,7 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 		case fault:
 			found = append(found, doctor.Fault(object, text, fix))
 		default:
-			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices for HCAs, "+
+			found = append(found, doctor.Unsure(object, text+" If the runtime's containers use CDI devices for HCAs, "+
 				strings.ToLower(fix[:1])+fix[1:]))
 		}
 	}
@@ -108,7 +108,7 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 	return found
 }
 
-// lacksCDI returns what keeps a containerd from the files, and its fix; nothing where nothing does.
+// lacksCDI returns the reason why a containerd does not use the files, and its fix. It returns "" without a reason.
 func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, fix string) {
 	if r.CDIOff {
 		return "CDI is off: enable_cdi = false.", CDIOn(r)
@@ -116,10 +116,10 @@ func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, fix string) {
 	return unreadDir(files, r.CDIDirs), setCRI(r, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
 }
 
-// CDIOn is how CDI is turned on in a containerd.
+// CDIOn returns the fix that turns CDI on in a containerd.
 func CDIOn(r runtime.Runtime) string { return setCRI(r, "enable_cdi = true") }
 
-// setCRI is how a key of a containerd's CRI plugin is set.
+// setCRI returns the fix that sets a key of a containerd's CRI plugin.
 func setCRI(r runtime.Runtime, what string) string {
 	section := "io.containerd.cri.v1.runtime"
 	if olderThan(r.Version, "2.0") {
@@ -128,10 +128,10 @@ func setCRI(r runtime.Runtime, what string) string {
 	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then run: %s", what, section, r.Config, restartRuntime(r))
 }
 
-// dockerLacks returns what keeps Docker from the files, and its fix; nothing where nothing does.
+// dockerLacks returns the reason why Docker does not use the files, and its fix. It returns "" without a reason.
 func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	const file = "/etc/docker/daemon.json"
-	const restart = ", and then, when it is safe to stop Docker's containers, run: systemctl restart docker"
+	const restart = ". When Docker's containers can be stopped, run: systemctl restart docker"
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart
@@ -143,15 +143,16 @@ func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	return unreadDir(files, d.Dirs), `Set "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"] in ` + file + restart
 }
 
-// unreadDir returns what is wrong where a runtime that looks into these directories does not find a file. None are the
-// default ones.
+// unreadDir returns the problem of a runtime that does not find a file in its CDI directories. If the list of
+// directories is empty, the runtime reads the default directories.
 func unreadDir(files []cdi.Found, dirs []string) string {
 	read := func(dir string) bool {
 		return slices.ContainsFunc(dirs, func(f string) bool { return process.SamePath(f, dir) })
 	}
 	for _, f := range files {
 		if len(dirs) > 0 && !read(path.Dir(f.Path)) {
-			return fmt.Sprintf("It reads CDI files in %s, so it does not find %s.", strings.Join(dirs, ", "), f.Path)
+			return fmt.Sprintf("The runtime reads CDI files only in %s, so it does not find %s.",
+				strings.Join(dirs, ", "), f.Path)
 		}
 	}
 	return ""

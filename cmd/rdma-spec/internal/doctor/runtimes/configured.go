@@ -15,17 +15,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
-// ConfiguredChecks are the checks of what `rdma-spec configure` has done.
+// configuredChecks are the checks of the changes that `rdma-spec configure` made.
 func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "configuration-kept", Family: "plugin", Title: "The changes that rdma-spec configure made are still in effect.",
-		NoMessages: "RDMA containers no longer work after an upgrade of the node",
-		Impact:     "RDMA containers no longer get their grant.",
+		ID: "configuration-kept", Family: "plugin", Title: "The changes made by rdma-spec configure are still in effect.",
+		NoMessages: "after a node upgrade, RDMA containers no longer work",
+		Impact:     "RDMA containers start without their grant.",
 		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}
 }
 
-// configurationKept compares the effective configuration, whoever has changed the files, and however.
+// configurationKept compares the effective configuration, regardless of who changed which files.
 func configurationKept(v *doctor.View) []doctor.Finding {
 	answer, err := v.Configured()
 	if err != nil {
@@ -37,8 +37,8 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 	found := []doctor.Finding{}
 	for _, f := range answer.Features {
 		if f.Config == "" && f.State == goal.Lost {
-			text := fmt.Sprintf("The change that rdma-spec configure %s made on %s is no longer in effect: %s.", f.Feature,
-				f.Since.Format(time.DateOnly), keys(f.Differs))
+			text := fmt.Sprintf("The change that rdma-spec configure %s made on %s is no longer in effect. Affected: %s.",
+				f.Feature, f.Since.Format(time.DateOnly), keys(f.Differs))
 			found = append(found, doctor.Fault("", text, "rdma-spec configure "+configureArguments(f)).Command())
 		}
 	}
@@ -62,7 +62,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 	})(v)...)
 }
 
-// notKept is what is to say of a feature of a runtime.
+// notKept returns the findings about a feature of a runtime.
 func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	object := runtimeObject(r)
 	if name, isHandler := strings.CutPrefix(f.Feature, goal.Handler); isHandler {
@@ -76,11 +76,12 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 	case goal.Lost:
 		text := fmt.Sprintf("The effective configuration no longer contains %s.", since)
 		if len(f.Differs) > 0 {
-			text = fmt.Sprintf("The effective configuration no longer contains %s: %s.", since, keys(f.Differs))
+			text = fmt.Sprintf("The effective configuration no longer contains %s. Affected: %s.", since, keys(f.Differs))
 		}
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Stale:
-		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure copied it to the handler %s on %s: %s.",
+		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure copied it to the handler %s on %s. "+
+			"Affected: %s.",
 			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Unknown:
@@ -91,7 +92,7 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 	return nil
 }
 
-// keys lists the keys that differ: the first ones.
+// keys lists the first of the keys that differ.
 func keys(differs []string) string {
 	const most = 3
 	text := strings.Join(differs[:min(most, len(differs))], ", ")
@@ -101,7 +102,7 @@ func keys(differs []string) string {
 	return text
 }
 
-// sameAgain is the command that configures a feature of a runtime again, as it was asked for.
+// sameAgain returns the command that reconfigures a feature of a runtime with its original arguments.
 func sameAgain(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
 	if name, _ := strings.CutPrefix(f.Feature, goal.Handler); f.Asked[goal.Like] == name && name == r.DefaultHandler {
 		return ownHandler(r, all)
@@ -109,7 +110,7 @@ func sameAgain(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) string 
 	return configureRuntime(r, all, configureArguments(f))
 }
 
-// configureArguments is what a feature was asked for, as arguments of configure.
+// configureArguments returns the arguments of configure with which a feature was requested.
 func configureArguments(f goal.Feature) string {
 	name, isHandler := strings.CutPrefix(f.Feature, goal.Handler)
 	switch like := f.Asked[goal.Like]; {
@@ -125,7 +126,7 @@ func configureArguments(f goal.Feature) string {
 	return f.Feature
 }
 
-// allAgain are the commands that configure all features of a runtime again.
+// allAgain returns the commands that reconfigure all features of a runtime.
 func allAgain(features []goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
 	var what []string
 	for _, f := range features {

@@ -16,21 +16,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
-// kubeletRoot is the kubelet's usual directory, where plugins look for its sockets.
+// kubeletRoot is the kubelet's usual directory, in which plugins look for the kubelet's sockets.
 const kubeletRoot = "/var/lib/kubelet"
 
-// restartKubelet is a fault that a restart of the kubelet fixes, which can be a part of a platform's service, or be in
-// a container.
+// restartKubelet returns a fault that a restart of the kubelet fixes. The kubelet can be a part of a platform's
+// service, or run in a container.
 func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
 	if k.Unit == "" {
 		return []doctor.Finding{doctor.Fault("kubelet", text,
-			"Restart the kubelet. No systemd unit manages the kubelet. On Talos: talosctl service kubelet restart")}
+			"No systemd unit manages the kubelet, so restart it without systemctl. On Talos, run: "+
+				"talosctl service kubelet restart")}
 	}
 	unit := strings.TrimSuffix(k.Unit, ".service")
 	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+unit).Command()}
 }
 
-// withKubelet looks at the kubelet where one runs.
+// withKubelet runs a check of the kubelet if a kubelet is running.
 func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		k, err := v.Kubelet()
@@ -52,20 +53,21 @@ func KubeletChecks() []doctor.Check {
 		Reads:  []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-		Impact: "No device plugin can register, and pods that request RDMA resources stay pending.",
+		Impact: "Device plugins cannot register. Pods that request RDMA resources stay Pending.",
 		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Impact: "If a rule that lists resources might match an RDMA container, the plugin refuses the container.",
-		Look:   withKubelet(kubeletPodResources),
+		Impact: "The plugin refuses an RDMA container if a rule of its policy that lists resources might match " +
+			"the container.",
+		Look: withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource on the node has devices.",
-		Impact: "The device plugin is not registered, and pods that request the resource stay pending.",
+		Impact: "Because the device plugin is not registered, pods that request the resource stay Pending.",
 		Needs:  []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 	}}
 }
 
-// kubeletAtRoot has nothing to say where there is no HCA: k0s' kubelet is elsewhere on all its nodes.
+// kubeletAtRoot does not apply to nodes without an HCA, because k0s uses another kubelet directory on all its nodes.
 func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 	if k.Root == "" || path.Clean(k.Root) == kubeletRoot {
 		return nil
@@ -79,17 +81,17 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 	if k.NotMounted {
 		return missingSocket(k, "device-plugins")
 	}
-	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point there.", k.Root, kubeletRoot)
+	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point to this directory.", k.Root, kubeletRoot)
 	fix := fmt.Sprintf("In the chart values of nri-rdma and of the device plugins, set the kubelet's directory to "+
-		"%[1]s. Or, once nothing uses %[2]s, mount the kubelet's directory there (mount --bind %[1]s %[2]s), and "+
-		"add the mount to /etc/fstab", k.Root, kubeletRoot)
+		"%[1]s. Alternatively, when no program uses %[2]s, run mount --bind %[1]s %[2]s, and add the mount to "+
+		"/etc/fstab", k.Root, kubeletRoot)
 	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}
 }
 
-// missingSocket is the finding where the kubelet has no socket in one of its directories.
+// missingSocket returns the finding about a socket that is missing in one of the kubelet's directories.
 func missingSocket(k agents.Kubelet, dir string) []doctor.Finding {
 	if k.NotMounted { // the directory is not mounted into the container that the doctor runs in
-		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, dir, node.NotFromHere))}
+		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s is %s.", k.Root, dir, node.NotFromHere))}
 	}
 	return restartKubelet(k, fmt.Sprintf("The socket %s/%s/kubelet.sock does not exist.", k.Root, dir))
 }
@@ -106,24 +108,26 @@ func kubeletPodResources(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
 	case !k.PodResources:
 		return missingSocket(k, "pod-resources")
 	case k.Late:
-		return []doctor.Finding{doctor.Unsure("kubelet", "Its pod resources API did not answer in time.")}
+		return []doctor.Finding{doctor.Unsure("kubelet", "The kubelet's pod resources API did not answer in time.")}
 	case k.Error != "":
 		return restartKubelet(k, "The kubelet's pod resources API does not answer: "+k.Error+".")
 	}
 	return nil
 }
 
-// kubeletAllocatable names each resource after the kubelet, so that what is wrong with the kubelet explains it.
+// kubeletAllocatable gives each resource an object name below the kubelet's, so that a fault of the kubelet explains
+// the resource's fault.
 func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Finding) {
 	hcas, err := v.HCAs()
 	inPods := err == nil && hcas.NetNSExclusive && len(hcas.Elsewhere) > 0
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node previously had devices for %s, but now has none.", name)
-			fix := "Delete the pod of the device plugin that serves " + name + " on this node. Its DaemonSet recreates it"
+			fix := "On this node, delete the pod of the device plugin that serves " + name + ". The DaemonSet recreates the pod"
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
-				text += " HCAs are in pods' network namespaces. Older SR-IOV device plugins do not find HCAs there when they start."
-				fix = "First upgrade the SR-IOV device plugin, or delete the pods that use HCAs (see: rdma-spec status). " + fix
+				text += " HCAs are in pods' network namespaces, where older SR-IOV device plugins do not find them at startup."
+				fix = "First, upgrade the SR-IOV device plugin, or delete the pods that use HCAs (rdma-spec status lists these " +
+					"pods). " + fix
 			}
 			found = append(found, doctor.Fault("kubelet resource "+name, text, fix))
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
-// The shortest timeouts that the plugin can work with. It may spend 300 ms on a request.
+// The shortest timeouts that the plugin can work with. The plugin can spend 300 ms on a request.
 const (
 	shortestRegistration = time.Second
 	shortestRequest      = 500 * time.Millisecond
 )
 
-// NRIChecks are the checks of NRI.
+// nriChecks are the checks of NRI.
 func nriChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
@@ -34,26 +34,28 @@ func nriChecks() []doctor.Check {
 		Needs:  []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
 		ID: "nri-owner", Family: "nri", Title: "The runtime that runs pods listens on the NRI socket.",
-		NoMessages: "the plugin reports that it is registered",
+		NoMessages: "the plugin reports that it is registered, but RDMA containers start without their grant",
 		Impact:     "The plugin registers with the wrong runtime, so RDMA containers start without their grant.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
 		ID: "nri-required-plugins", Family: "nri", Title: "Containers that do not use RDMA start even if the plugin is " +
 			"not running.",
-		Impact: "While the plugin is not running, no container on the node starts, not even the plugin's own.",
-		Needs:  []string{"runtime-config"}, Look: eachRuntime(nriRequired),
+		Impact: "While the plugin is not running, no container on the node starts, " +
+			"including the plugin's own container.",
+		Needs: []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The NRI timeouts are long enough for a plugin to answer.",
 		Impact: "The runtime drops a plugin that answers too late, and creates containers without it.",
 		Needs:  []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-		Impact: "If two plugins set the same limit or device, the container cannot be created.",
+		Impact: "If two plugins set the same limit or add the same device, the runtime cannot create the container.",
 		Reads:  []string{agents.LaunchedDir + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }
 
-// adjusting looks at the runtimes where the plugin is installed. Without it, nothing here needs NRI.
+// adjusting runs a check of each runtime if the plugin is installed. Without the plugin, RDMA containers do not need
+// NRI.
 func adjusting(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
 	return withPlugin(func(v *doctor.View, _ agents.Plugin) []doctor.Finding { return eachRuntime(look)(v) })
 }
@@ -61,7 +63,7 @@ func adjusting(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Find
 func nriOn(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	drops, _ := r.DropsRlimits()
 	switch {
-	case drops: // NRI would not help: runtime-rlimits says so
+	case drops: // NRI would not help; runtime-rlimits reports the fault
 		return nil
 	case !r.Known:
 		return []doctor.Finding{unknownSettings(r)}
@@ -76,25 +78,25 @@ func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if !r.Serves || !r.NRI.On || r.NRI.SocketExists {
 		return nil
 	}
-	text := fmt.Sprintf("The configuration turns NRI on, but %s does not exist. The runtime is running with an older "+
-		"configuration, or the socket was removed.", r.NRI.Socket)
+	text := fmt.Sprintf("The configuration turns NRI on, but the socket %s does not exist. The runtime is running with "+
+		"an older configuration, or the socket was removed.", r.NRI.Socket)
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r)).Command()}
 }
 
-// nriOwner knows that a containerd without CRI, as Docker's, leaves the socket alone.
+// nriOwner relies on the fact that a containerd without CRI, such as Docker's, does not use the socket.
 func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	if r.Pods == 0 || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
 		return nil
 	}
 	other := fmt.Sprintf("process %d", r.NRI.Listener)
-	file := "its configuration"
+	file := "the other runtime's configuration"
 	if i := slices.IndexFunc(all, func(o runtime.Runtime) bool { return o.PID == r.NRI.Listener }); i >= 0 {
 		other = runtimeObject(all[i])
 		file = all[i].Config
 	}
-	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
-		"then run: %s && systemctl restart nri-rdma", file, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s, not this runtime, listens on %s.",
+	fix := fmt.Sprintf("In %s, set disable = true in [plugins.'io.containerd.nri.v1.nri']. Restart the other runtime. "+
+		"Then run: %s && systemctl restart nri-rdma", file, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Instead of this runtime, %s listens on %s.",
 		other, r.NRI.Socket), fix)}
 }
 
@@ -103,12 +105,12 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	switch {
 	case !r.NRI.On || !r.NRI.Validator || required == "":
 		return nil
-	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's will
+	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's decision
 		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container on the node requires these plugins: %s. "+
-			"If one of them is not running, no container starts.", required)}
+			"If one of these plugins is not running, no container starts.", required)}
 	}
-	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, add the annotation "+
-		"required-plugins.noderesource.dev to the pods that need a plugin, and then run: %s", r.Config, restartRuntime(r))
+	fix := fmt.Sprintf("In %s, remove \"rdma\" from required_plugins. Add the annotation "+
+		"required-plugins.noderesource.dev to the pods that need a plugin. Then run: %s", r.Config, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container on the node requires these plugins: "+
 		required+".", fix)}
 }
@@ -124,14 +126,14 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
 			fix := fmt.Sprintf(`Set %s = "%s" in %s, and then run: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s. The plugin might need more time.",
-				limit.key, limit.set), fix))
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf(
+				"%s is %s. The plugin might need more time to answer.", limit.key, limit.set), fix))
 		}
 	}
 	return found
 }
 
-// conflictingPlugins looks at the plugins that run and at those that a runtime launches when it starts.
+// conflictingPlugins checks the running plugins and the plugins that a runtime launches at startup.
 func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Finding) {
 	files, err := v.Glob(agents.LaunchedDir + "/*")
 	if err != nil {
@@ -145,7 +147,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			found = append(found, doctor.Fault("plugin "+name,
 				fmt.Sprintf("The runtime launches /%s, which can set the same limit or add the same devices as nri-rdma.", file),
 				"rm /"+file+" && "+restartRuntime(forPods(v))).Disruptive(
-				"pods no longer get what their annotations request from this plugin", "kubectl get pods -A -o yaml | grep nri"))
+				"pod annotations for this plugin no longer have an effect", "kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
 	running := 0
@@ -156,26 +158,26 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			text := fmt.Sprintf("%s is running (PID %d), and can set the same limit or add the same devices as "+
 				"nri-rdma.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
-				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
+				fmt.Sprintf("Remove the plugin from the node. To stop the plugin now, run: kill %d", p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
 			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that a pod "+
-				"names in its annotation %s. An HCA added this way makes a container an RDMA container only if the pod's "+
-				"namespace is allowed to opt in by annotation, or if the kubelet allocated an HCA to the "+
+				"names in its annotation %s. A container with an HCA from this plugin is an RDMA container only in two "+
+				"cases: the pod's namespace is allowed to opt in by annotation, or the kubelet allocated an HCA to the "+
 				"container.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
-			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, of which one waits for the other's connection
+			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, one of which waits for the connection of the other
 		}
 	}
 	if running > 1 {
 		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("%d processes of nri-rdma are "+
 			"running.", running),
-			"Keep only one of these: the service, the DaemonSet, or the plugin that the runtime launches"))
+			"Keep only one installation of nri-rdma: the service, the DaemonSet, or the plugin that the runtime launches"))
 	}
 	return found
 }
 
-// forPods returns the runtime for pods: without an answer, it is containerd with its usual unit.
+// forPods returns the runtime for pods. If the runtime is unknown, it returns containerd with its usual unit.
 func forPods(v *doctor.View) runtime.Runtime {
 	answer, _ := v.Runtimes()
 	return append(answer.ForPods(), runtime.Runtime{Name: runtime.NameContainerd})[0]

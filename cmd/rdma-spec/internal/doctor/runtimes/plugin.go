@@ -16,17 +16,17 @@ import (
 const (
 	// installPlugin is the command that installs the plugin as a service.
 	installPlugin = "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"
-	// launchPlugin installs it for the runtime to launch when it starts, without systemd.
+	// launchPlugin is the command that installs the plugin so that the runtime launches it at startup, without systemd.
 	launchPlugin = "rdma-spec configure plugin --launched"
-	// The DaemonSet as docs/install.md installs it.
+	// The commands for the DaemonSet that docs/install.md installs.
 	listPods          = "kubectl get pods -A -l app.kubernetes.io/name=nri-rdma -o wide"
 	describeDaemonSet = "kubectl -n rdma-spec describe daemonset nri-rdma"
 	checkAnnotation   = "kubectl -n rdma-spec get daemonset nri-rdma -o " +
 		`jsonpath='{.spec.template.metadata.annotations.rdma-spec\.github\.io/policy}' | rdma-spec config check -`
 )
 
-// restarted is a fault that a process of the plugin does not have once it is started again, or the plugin if there is
-// none: by hand, where no trace says how it was installed.
+// restarted returns a fault that a restart of a process of the plugin fixes. If the plugin has no process, starting the
+// plugin fixes the fault. The fix is manual if the node does not show how the plugin was installed.
 func restarted(object, text string, which []agents.PluginProcess, p agents.Plugin, v *doctor.View) []doctor.Finding {
 	fix := ""
 	switch {
@@ -38,32 +38,33 @@ func restarted(object, text string, which []agents.PluginProcess, p agents.Plugi
 		fix = restartRuntime(forPods(v))
 	default:
 		return []doctor.Finding{doctor.Fault(object, text,
-			"For a DaemonSet: "+describeDaemonSet+". For a service: "+installPlugin)}
+			"For a DaemonSet, run: "+describeDaemonSet+". For a service, run: "+installPlugin)}
 	}
 	return []doctor.Finding{doctor.Fault(object, text, fix).Command()}
 }
 
-// recreated is a fault that a process of the plugin does not have in a new pod. Only this node's pod is deleted: a
-// restart of the DaemonSet would be one of all nodes. Without a rollout, nobody takes its connection over.
+// recreated returns a fault of a process of the plugin that a new pod fixes. The fix deletes only this node's pod,
+// because a restart of the DaemonSet would restart the plugin on all nodes. Without a rollout, no other process takes
+// over the connection.
 func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *doctor.View) doctor.Finding {
 	listing, _ := v.Listing() // without it, the pod is unknown
 	i := slices.IndexFunc(listing.Containers, func(l node.Listed) bool { return l.PID == q.PID })
 	if i < 0 {
 		return doctor.Fault(object, text,
-			"Delete the plugin's pod on this node. Its DaemonSet creates a new one. To find it: "+listPods)
+			"Delete the plugin's pod on this node, so that the DaemonSet recreates it. To find the pod, run: "+listPods)
 	}
 	namespace := listing.Containers[i].Namespace
 	pod := listing.Containers[i].Pod
 	f := doctor.Fault(object, text, fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod))
 	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
-		return f.Disruptive("RDMA containers that start in the few seconds before the new pod is registered do not get "+
+		return f.Disruptive("RDMA containers that start in the few seconds before the new pod is registered lack "+
 			"the raised memlock",
 			"kubectl get pods -A -o wide | grep -e Pending -e ContainerCreating")
 	}
 	return f.Command()
 }
 
-// withPlugin looks at the plugin where it is installed.
+// withPlugin runs a check of the plugin if the plugin is installed.
 func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		plugin, err := v.Plugin()
@@ -77,7 +78,7 @@ func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) doc
 	}
 }
 
-// withoutPlugin looks where the plugin is not installed, which gives RDMA containers their memlock.
+// withoutPlugin runs a check if the plugin, which raises the memlock of RDMA containers, is not installed.
 func withoutPlugin(look doctor.Look) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		plugin, err := v.Plugin()
@@ -91,7 +92,7 @@ func withoutPlugin(look doctor.Look) doctor.Look {
 	}
 }
 
-// PluginChecks are the checks of the plugin.
+// pluginChecks are the checks of the plugin.
 func pluginChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "plugin-runs", Family: "plugin", Title: "The plugin is running.",
@@ -99,7 +100,7 @@ func pluginChecks() []doctor.Check {
 		Look:   withPlugin(pluginRuns),
 	}, {
 		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration is valid.",
-		Impact: "The plugin keeps enforcing the last valid policy. Without one, it refuses RDMA containers.",
+		Impact: "The plugin keeps enforcing the last valid policy or, if there is none, refuses RDMA containers.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
@@ -112,7 +113,7 @@ func pluginChecks() []doctor.Check {
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
 		ID: "plugin-current", Family: "plugin", Title: "The running plugin is the installed version.",
-		NoMessages: "the plugin works, but is still the previous version",
+		NoMessages: "the plugin works, but the previous version is still running",
 		Impact:     "An upgrade takes effect only when the plugin restarts.",
 		Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),
 	}}
@@ -128,10 +129,11 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 	for _, q := range p.Processes {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
-			fix := "Correct the file. The plugin reloads it automatically. To check the file: rdma-spec config check " + q.Config
+			fix := "Correct the file; the plugin reloads it automatically. To check the file, run: rdma-spec config check " +
+				q.Config
 			if q.InContainer {
-				fix = "Correct the value \"config\" of the Helm release, or the file config.yaml of the kustomization. See: " +
-					checkAnnotation
+				fix = "Correct the Helm value \"config\", or the kustomization's config.yaml. To check the DaemonSet's " +
+					"policy, run: " + checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
 				q.Config, q.ConfigError), fix))
@@ -140,7 +142,7 @@ func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 	return found
 }
 
-// pluginRegistered names the runtime, so that what is wrong with its NRI explains it.
+// pluginRegistered names the runtime as the object, so that a fault of the runtime's NRI explains the finding.
 func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	first := p.Own()
 	switch {
@@ -153,7 +155,7 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		}
 		text := fmt.Sprintf("nri-rdma %s %s with the policy from %s", p.Policy.Version, running, p.Policy.Source)
 		if p.Policy.Version != p.Tool {
-			text += "; this rdma-spec is version " + p.Tool
+			text += "; the version of rdma-spec is " + p.Tool
 		}
 		return []doctor.Finding{doctor.Told("", "%s.", text)}
 	}
@@ -175,7 +177,7 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	for _, q := range p.Processes {
-		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still running the version that an upgrade replaced.", q.PID,
+		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still running the version from before an upgrade.", q.PID,
 			q.Started.UTC().Format(time.DateTime))
 		switch {
 		case q.Name != agents.PluginName || !q.Replaced:

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtimes defines the doctor's checks of container runtimes, NRI, the plugin, CDI files, and the kubelet. It
-// does not know how checks are run.
+// Package runtimes defines the doctor's checks of container runtimes, NRI, the plugin, CDI files, and the kubelet.
+// Package doctor runs the checks.
 package runtimes
 
 import (
@@ -17,28 +17,28 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
-// unknownSettings is the finding where the effective configuration is not known.
+// unknownSettings returns the finding about a runtime whose effective configuration is unknown.
 func unknownSettings(r runtime.Runtime) doctor.Finding {
 	if r.NotMounted {
-		return doctor.Unsure(runtimeObject(r), "Its effective configuration "+node.NotFromHere+".")
+		return doctor.Unsure(runtimeObject(r), "The runtime's effective configuration is "+node.NotFromHere+".")
 	}
-	return doctor.Unsure(runtimeObject(r), "Its effective configuration is unknown.")
+	return doctor.Unsure(runtimeObject(r), "The runtime's effective configuration is unknown.")
 }
 
 // runtimeObject names a runtime in findings.
 func runtimeObject(r runtime.Runtime) string { return "runtime " + cmp.Or(r.Socket, r.Config, r.Name) }
 
-// restartRuntime is the command that restarts the runtime.
+// restartRuntime returns the command that restarts the runtime.
 func restartRuntime(r runtime.Runtime) string {
 	return "systemctl restart " + unitOf(r)
 }
 
-// unitOf is the unit of the runtime, or its usual one.
+// unitOf returns the systemd unit of the runtime, or the usual unit if the runtime's unit is unknown.
 func unitOf(r runtime.Runtime) string {
 	return strings.TrimSuffix(cmp.Or(r.Unit, map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
-// configureRuntime is commands that change the runtime's configuration, and restart it.
+// configureRuntime returns the commands that change the runtime's configuration, and restart the runtime.
 func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) string {
 	flag := ""
 	switch {
@@ -49,14 +49,15 @@ func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) 
 	}
 	var lines []string
 	for _, feature := range what {
-		lines = append(lines, "rdma-spec configure "+feature+flag+" --restart") // which it does where it changes something
+		// configure restarts the runtime only after a change
+		lines = append(lines, "rdma-spec configure "+feature+flag+" --restart")
 	}
 	return strings.Join(lines, " && ")
 }
 
-// Raise is the command that gives RDMA containers of a runtime their memlock where nothing does: the plugin or, where
-// the runtime is too old for it, a handler for the pods to name. Where the reload that a service needs would take GPUs
-// from containers, the runtime launches the plugin.
+// Raise returns the command that raises the memlock of a runtime's RDMA containers if no other program raises it. The
+// command installs the plugin or, if the runtime is too old for the plugin, a handler that pods can name. The runtime
+// launches the plugin if the reload that a service needs would remove GPUs from containers.
 func Raise(v *doctor.View, r runtime.Runtime, all []runtime.Runtime) string {
 	hooked, known := v.Hooked()
 	launched := len(hooked) > 0 || !known
@@ -73,7 +74,7 @@ func Raise(v *doctor.View, r runtime.Runtime, all []runtime.Runtime) string {
 	return configureRuntime(r, all, "nri") + " && " + installPlugin
 }
 
-// HandlerLike is the command that makes a handler that gives memlock, and is like another one.
+// HandlerLike returns the command that copies a handler to a new handler, and raises the memlock of the new handler.
 func HandlerLike(r runtime.Runtime, all []runtime.Runtime, name, like string) string {
 	return configureRuntime(r, all, "handler "+name+" --like "+like)
 }
@@ -85,13 +86,13 @@ func oneOfSeveral(r runtime.Runtime, all []runtime.Runtime) bool {
 	})
 }
 
-// badBaseSpec is a fault of a handler's base spec. configure writes another one, but not for the handler of all pods
-// that name none: docs/without-nri.md. What configure has written, it leaves as it is.
+// badBaseSpec returns a fault of a handler's base spec. configure writes another base spec, except for the default
+// handler (see docs/without-nri.md). configure does not overwrite a base spec that configure wrote.
 func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, text string) doctor.Finding {
 	switch {
 	case h.Name == r.DefaultHandler:
-		fix := fmt.Sprintf("Remove base_runtime_spec from %s, the default handler, in %s, and use a separate handler for "+
-			"RDMA pods: %s", h.Name, r.Config, ownHandler(r, all))
+		fix := fmt.Sprintf("In %s, remove base_runtime_spec from the default handler, %s. To create a separate handler for "+
+			"RDMA pods, run: %s", r.Config, h.Name, ownHandler(r, all))
 		return doctor.Fault(handlerObject(h, r), text, fix)
 	case path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json":
 		return doctor.Fault(handlerObject(h, r), text,
@@ -100,8 +101,8 @@ func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, te
 	return doctor.Fault(handlerObject(h, r), text, configureRuntime(r, all, "handler "+h.Name+" --in-place")).Command()
 }
 
-// ownHandler is the command that gives RDMA pods a handler of their own, like the default one where that has the node's
-// kernel.
+// ownHandler returns the command that creates a separate handler for RDMA pods. The new handler is a copy of the
+// default handler, or of runc if the default handler's containers do not use the node's kernel.
 func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
 	like := cmp.Or(r.DefaultHandler, "runc")
 	if r.Handler(like).Sandboxed {
@@ -112,12 +113,12 @@ func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
 
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
 
-// eachRuntime looks at the runtimes that are for pods, one by one.
+// eachRuntime runs a check of each runtime that serves pods.
 func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Runtimes()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "The container runtimes are unknown: "+err.Error()+".")}
 		}
 		runtimes := answer.ForPods()
 		if len(runtimes) == 0 {
@@ -127,12 +128,12 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 	}
 }
 
-// RuntimeChecks are the checks of the runtimes themselves.
+// runtimeChecks are the checks of the runtimes themselves.
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration and applies all of it.",
-		Impact: "Either the runtime cannot restart, and the node becomes NotReady, or the runtime ignores some of its " +
-			"settings.",
+		Impact: "The runtime ignores some of its settings, or cannot restart. If the runtime cannot restart, the node " +
+			"becomes NotReady.",
 		Look: runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
@@ -153,11 +154,11 @@ func runtimeChecks() []doctor.Check {
 }
 
 func runtimeConfig(v *doctor.View) []doctor.Finding {
-	configured, _ := v.Configured() // where it is unknown, that check says so
+	configured, _ := v.Configured() // configuration-kept reports the error
 	return eachRuntime(func(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		if r.ConfigError != "" {
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
-				r.ConfigError), "Correct this file, and then run: "+restartRuntime(r))}
+				r.ConfigError), "Correct the configuration, and then run: "+restartRuntime(r))}
 		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
 			for _, h := range configured.SideEffects {
@@ -171,11 +172,11 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 	})(v)
 }
 
-// criServes needs all runtimes: a containerd without CRI is not a fault where another runtime serves it.
+// criServes needs all runtimes, because a containerd without CRI is not a fault if another runtime serves CRI.
 func criServes(v *doctor.View) []doctor.Finding {
 	answer, err := v.Runtimes()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "The container runtimes are unknown: "+err.Error()+".")}
 	}
 	serves := slices.ContainsFunc(answer.Runtimes, func(r runtime.Runtime) bool { return r.Serves })
 	kubelet, err := v.Kubelet()
@@ -185,33 +186,33 @@ func criServes(v *doctor.View) []doctor.Finding {
 		running := r.PID > 0 || r.Socket != ""
 		switch {
 		case r.Late:
-			found = append(found, doctor.Unsure(runtimeObject(r), "It did not answer in time."))
+			found = append(found, doctor.Unsure(runtimeObject(r), "The runtime did not answer in time."))
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
 			fix := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then run: %s", r.Config, restartRuntime(r))
 			found = append(found, doctor.Fault(runtimeObject(r),
-				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), fix))
+				fmt.Sprintf("%s does not serve CRI, because its configuration disables CRI.", r.Name), fix))
 		default:
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
-				cmp.Or(r.Error, "it is not running")), restartRuntime(r)).Command())
+				cmp.Or(r.Error, "the runtime is not running")), restartRuntime(r)).Command())
 		}
 	}
 	if len(found) == 0 && !serves {
-		return doctor.Inapplicable("No runtime serves CRI, and no kubelet needs one.")
+		return doctor.Inapplicable("No runtime serves CRI, and no kubelet was found.")
 	}
 	return found
 }
 
-// runtimeRlimits looks at what a runtime makes of limits, wherever something gives more than it has itself.
+// runtimeRlimits checks whether a runtime can apply limits that are higher than its own limits.
 func runtimeRlimits(v *doctor.View) []doctor.Finding {
 	plugin, _ := v.Plugin() // plugin-runs says so
 	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if r.Startable == nil || !r.Startable.Finite() || !plugin.Installed() && !r.GivesMemlock() {
 			return dropsRlimits(r, all)
 		}
-		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("It has no CAP_SYS_RESOURCE in the "+
-			"node's user namespace, and its own hard limit is %s. A container with a higher memlock does not start, so the "+
-			"plugin does not grant more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
+		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("The runtime lacks CAP_SYS_RESOURCE "+
+			"in the node's user namespace, and the runtime's own hard memlock is %s. Containers with a higher memlock do not "+
+			"start, so the plugin does not grant more than this limit.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
 			" --restart").Command())
 	})(v)
 }
@@ -220,7 +221,7 @@ func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	drops, since := r.DropsRlimits()
 	switch {
 	case r.Version == "":
-		return []doctor.Finding{doctor.Unsure(runtimeObject(r), "Its version is unknown.")}
+		return []doctor.Finding{doctor.Unsure(runtimeObject(r), "The runtime's version is unknown.")}
 	case !drops || r.GivesMemlock():
 		return nil
 	}
@@ -229,16 +230,16 @@ func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		fix = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r),
-		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set. %s and later apply them.", r.Name,
-			r.Version, since), fix).Command()}
+		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set. Version %s and later versions apply these rlimits.",
+			r.Name, r.Version, since), fix).Command()}
 }
 
-// memlockSource looks at whatever can raise memlock, on a node that uses RDMA.
+// memlockSource checks whether a plugin or a handler raises memlock on a node that uses RDMA.
 func memlockSource(v *doctor.View) []doctor.Finding {
 	if hcas, err := v.HCAs(); err != nil || len(hcas.HCAs) == 0 {
 		return doctor.Inapplicable("The node has no HCA.")
 	}
-	if gpus, _ := v.GPUs(); !v.UsesRDMA(len(gpus)) { // what cannot be listed is not there
+	if gpus, _ := v.GPUs(); !v.UsesRDMA(len(gpus)) { // devices that cannot be listed count as missing
 		return doctor.Unused()
 	}
 	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
@@ -246,8 +247,8 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		for _, name := range handlers {
 			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
 				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
-					"It sets memlock to %s, but its RDMA containers can register more memory, for example as root with "+
-						"CAP_IPC_LOCK.", gives))
+					"The handler sets memlock to %s, but RDMA containers that use the handler can register more memory, for "+
+						"example because they run as root with CAP_IPC_LOCK.", gives))
 			}
 		}
 		switch {
@@ -257,7 +258,8 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return found
 		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
-				"The memlock that containers inherit from it is unknown, because it is not running or not visible.")}
+				"The memlock that containers inherit from the runtime is unknown, because the runtime is not running or not "+
+					"visible.")}
 		}
 		// base-spec-memlock says so
 		limited := slices.ContainsFunc(r.Handlers,
@@ -266,13 +268,14 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return nil
 		}
 		return []doctor.Finding{doctor.Fault(runtimeObject(r),
-			fmt.Sprintf("Containers inherit memlock from %s: %s. Nothing raises it.", r.Name, r.Memlock),
+			fmt.Sprintf("Containers inherit a memlock of %s from %s, and no plugin or handler raises this limit.",
+				r.Memlock, r.Name),
 			Raise(v, r, all)).Command()}
 	}))(v)
 }
 
-// usedHandlers returns the handlers that RDMA containers of a runtime run under, by the names in their pods, and those
-// under which some cannot register their memory.
+// usedHandlers returns the handlers that a runtime's RDMA containers use, and the handlers with containers that cannot
+// register their memory.
 func usedHandlers(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[string]bool) {
 	answer, _ := v.Containers() // without it, none is known
 	starved = map[string]bool{}
@@ -290,13 +293,14 @@ func usedHandlers(v *doctor.View, r runtime.Runtime) (handlers []string, starved
 	return slices.Compact(handlers), starved
 }
 
-// seeContainerMemlock is the finding where container-memlock names each container that a fault is about, and the cause.
+// seeContainerMemlock returns the finding that refers to the check container-memlock, which names each affected
+// container and the cause.
 func seeContainerMemlock(object string) doctor.Finding {
 	return doctor.Finding{Status: doctor.Skipped, Object: object,
 		Text: "The check container-memlock names the affected containers and the cause."}
 }
 
-// Checks returns the family's checks but those of the kubelet, which come last of all.
+// Checks returns all checks of this package except those of the kubelet, which run last.
 func Checks() []doctor.Check {
 	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
 }

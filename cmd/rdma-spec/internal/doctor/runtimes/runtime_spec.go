@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
-// eachHandler looks at the handlers of the runtimes for pods, one by one.
+// eachHandler runs a check of each handler of the runtimes for pods.
 func eachHandler(look func(runtime.Runtime, runtime.Handler, []runtime.Runtime) []doctor.Finding) doctor.Look {
 	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if !r.Known && r.ConfigError == "" {
@@ -26,7 +26,7 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 	return runtimeObject(r) + " handler " + h.Name
 }
 
-// BaseSpecChecks are the checks of base_runtime_spec.
+// baseSpecChecks are the checks of base_runtime_spec.
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
@@ -34,12 +34,12 @@ func baseSpecChecks() []doctor.Check {
 		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-		Impact: "Without a valid file, containerd's CRI plugin does not start, and the node is NotReady.",
+		Impact: "Without a valid file, containerd's CRI plugin does not start, and the node becomes NotReady.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime",
 		Title: "Containers whose handler has a base_runtime_spec can open more than 1024 files.",
-		Impact: "In all containers that use the handler, a program can open at most 1024 files, unless it raises its soft " +
+		Impact: "In containers that use the handler, a program can open at most 1024 files unless it raises its soft " +
 			"limit.",
 		Needs: []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
@@ -49,7 +49,7 @@ func baseSpecChecks() []doctor.Check {
 		Needs:  []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of its base specs.",
-		Impact: "Containers that use the handler do not start.",
+		Impact: "Containers do not start if their handler's base spec has an ociVersion that the OCI runtime refuses.",
 		Needs:  []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
 }
@@ -58,18 +58,18 @@ func handlerType(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []do
 	if !h.NoType {
 		return nil
 	}
-	fix := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove the handler `+
-		"there, and then run: %s", h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "It has no runtime_type.", fix)}
+	fix := fmt.Sprintf(`In %s, set runtime_type = "io.containerd.runc.v2" for the handler %s, or remove the handler. `+
+		"Then run: %s", cmp.Or(h.File, r.Config), h.Name, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "The handler has no runtime_type.", fix)}
 }
 
-// baseSpec names the runtime, not the handler: with one bad file no handler works.
+// baseSpec names the runtime as the object instead of the handler, because no handler works if one file is invalid.
 func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []doctor.Finding {
 	if h.BaseSpec == "" || h.Error == "" {
 		return nil
 	}
 	fix := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
-	text := fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error)
+	text := fmt.Sprintf("The base_runtime_spec %s of the handler %s cannot be used: %s.", h.BaseSpec, h.Name, h.Error)
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, fix).Command()}
 }
 
@@ -78,17 +78,17 @@ func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) 
 		return nil
 	}
 	return []doctor.Finding{badBaseSpec(r, all, h,
-		fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec))}
+		fmt.Sprintf("The handler's base_runtime_spec, %s, limits each container to 1024 open files.", h.BaseSpec))}
 }
 
-// LimitFiles is how the containers of a runtime can open more files.
+// LimitFiles returns the fix that lets the containers of a runtime open more files.
 func LimitFiles(r runtime.Runtime) string {
 	unit := strings.TrimPrefix(restartRuntime(r), "systemctl restart ")
-	return fmt.Sprintf("Run systemctl edit %s, set LimitNOFILE=1048576 under [Service], and then run: %s", unit,
+	return fmt.Sprintf("Run systemctl edit %s, and set LimitNOFILE=1048576 under [Service]. Then run: %s", unit,
 		restartRuntime(r))
 }
 
-// baseSpecMemlock is for nodes without the plugin, which raises RDMA containers above it.
+// baseSpecMemlock applies to nodes without the plugin, because the plugin raises memlock above the base spec.
 func baseSpecMemlock(v *doctor.View) []doctor.Finding {
 	return eachHandler(func(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
 		if !runtime.Low(h.Memlock) || h.Sandboxed {
@@ -101,13 +101,14 @@ func baseSpecMemlock(v *doctor.View) []doctor.Finding {
 	})(v)
 }
 
-// LowBaseSpec is the fault of a handler whose base spec limits memlock.
+// LowBaseSpec returns the fault of a handler whose base spec limits memlock.
 func LowBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler) doctor.Finding {
-	return badBaseSpec(r, all, h, fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock))
+	return badBaseSpec(r, all, h,
+		fmt.Sprintf("The handler's base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock))
 }
 
-// ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0
-// and what is not a version.
+// ociVersion relies on tests of these programs: runc 1.5.2 accepts any version. crun 1.8.1 accepts 1.0 and 1.1, and
+// refuses 1.2.0, 1.3.0, and invalid versions.
 func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
 	program, version, _ := strings.Cut(h.Program, " ")
 	says := h.OCIVersion
@@ -124,16 +125,16 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 			fmt.Sprintf("%s has ociVersion %s, but the version of crun is unknown.", from, says))}
 	case !olderThan(version, "1.8.2"):
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
-			fmt.Sprintf("%s has ociVersion %s. It is unknown whether crun %s accepts it.", from, says, version))}
+			fmt.Sprintf("%s has ociVersion %s. It is unknown whether crun %s accepts this version.", from, says, version))}
 	}
-	text := fmt.Sprintf("%s has ociVersion %s, but crun %s refuses it.", from, says, version)
+	text := fmt.Sprintf("%s has ociVersion %s, which crun %s refuses.", from, says, version)
 	switch {
 	case h.BaseSpec != "":
 		fix := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
 		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, fix).Command()}
 	case h.Name == r.DefaultHandler:
 		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text,
-			"Install a later crun, or set runc as the OCI runtime of the handler, and then run: "+restartRuntime(r))}
+			"Install a later version of crun, or set runc as the handler's OCI runtime. Then run: "+restartRuntime(r))}
 	}
 	return []doctor.Finding{badBaseSpec(r, all, h, text)}
 }
