@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Answer returns the causes of an operation and a status, as if a line said nothing else. It returns none
-// unless the tables have both under these names, so that text of a log never gets an answer.
+// Answer returns the causes of an operation and a status, without any other text of a line. It returns no causes unless
+// the tables contain both names, so that text from a log never gets an answer.
 func Answer(operation, status string) Root {
 	answer := Root{Line: Line{Operation: operation, Status: status}, Causes: []Cause{}}
 	if !namesOperation(operation) || !namesStatus(status) {

@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// kind is what a line is.
+// kind classifies a line.
 type kind int
 
 const (
 	matters  kind = iota // an operation that failed
-	weak                 // it matters if nothing in the log says more, and if the log has no trouble of its own
-	follows              // a consequence of what another line, or another process, has
-	harmless             // it looks bad, and is not
-	another              // a trouble that is none of RDMA
-	fact                 // what is worth knowing of the log
+	weak                 // it matters if no other line is more specific, and the log contains no other problem
+	follows              // a consequence of another line, or of another process
+	harmless             // it looks like an error, but is harmless
+	another              // a problem that is not about RDMA
+	fact                 // a fact about the log that pairs.txt uses
 	healthy              // a sign that an HCA works
 	goesOn               // a sign that the program runs
-	ends                 // a sign that it does not
+	ends                 // a sign that the program ended
 )
 
-// The weights of lines that matter: the greatest is the root. What has an operation's name says more than a program's
-// sentence, and the kernel more than both.
+// The weights of lines that matter. The line with the greatest weight is the root. A line with the name of an operation
+// is more specific than a program's sentence, and a kernel message is more specific than both.
 const (
 	ofKernel     = 90
 	ofEvent      = 80
@@ -36,7 +36,7 @@ const (
 	withStatus   = 8 // is added
 )
 
-// reading is what one line says.
+// reading is the meaning of a line.
 type reading struct {
 	kind      kind
 	weight    int
@@ -49,8 +49,8 @@ type reading struct {
 	open      bool     // the status may be on one of the next lines
 }
 
-// The general readers, for programs that have no style: what a function's name, or a verb and a noun of verbs, says
-// beside a word of failure. All are for lines in small letters.
+// The general readers, for programs without messages in messages.txt. They find a function's name, or a verb and an
+// RDMA noun, together with a word for failure. All expressions expect lowercase lines.
 var (
 	failure = []string{"fail", "err", "cannot", "can't", "can not", "couldn't", "could not", "unable", "returned",
 		"refused", "denied", "null", "abort", "not supported", "not implemented", "no such", "invalid"}
@@ -117,7 +117,8 @@ var (
 	}
 )
 
-// read returns what a line says. low is the line in small letters, and hits the messages whose longest part it has.
+// read returns the meaning of a line. low is the line in lowercase. hits are the messages whose longest part the line
+// contains.
 func read(low string, hits []int) (reading, bool) {
 	best, found := known(low, hits)
 	if found && best.kind > weak {
@@ -159,7 +160,7 @@ func read(low string, hits []int) (reading, bool) {
 	return best, true
 }
 
-// known returns what the message says that fixes most of the line.
+// known returns the reading of the message with the most fixed text in the line.
 func known(low string, hits []int) (best reading, found bool) {
 	size := 0
 	for _, i := range hits {
@@ -183,8 +184,8 @@ func known(low string, hits []int) (best reading, found bool) {
 
 const modifyQP = "ibv_modify_qp"
 
-// stateOf returns the state that a queue pair should go to. RTR is where most fail, and what older programs do not
-// print.
+// stateOf returns the target state of a queue pair. The default is RTR, because most changes to RTR fail, and older
+// programs do not print the state.
 func stateOf(low string) string {
 	if _, after, found := strings.Cut(low, "next state"); found {
 		low = "next state" + after
@@ -198,7 +199,7 @@ func stateOf(low string) string {
 	return "RTR"
 }
 
-// general returns what a line says in the words that all programs use.
+// general returns the reading of a line from words that all programs use.
 func general(low string) (reading, bool) {
 	if m := firmware.find(low); m != nil {
 		return reading{weight: ofKernel, program: "kernel", operation: "firmware " + strings.ToUpper(m[1]), status: m[2],
@@ -269,16 +270,16 @@ func operationOf(name string) string {
 	return name
 }
 
-// passing events are no errors.
+// passing matches events that are not errors.
 var passing = lazily(`gid table change|reregistration|port active|communication established|last wqe|speed ch`)
 
-// event is an event of an HCA that no program asked for.
+// event returns the reading of an asynchronous event of an HCA.
 func event(words string) reading {
 	r := reading{weight: ofEvent, operation: "asynchronous event", status: words}
 	switch {
 	case passing.MatchString(words):
 		r.kind = harmless
-		r.note = "addresses or ports changed; programs keep running"
+		r.note = "harmless: an address or a port changed, and programs continue to run"
 	case strings.Contains(words, "work queue"), strings.Contains(words, "access error"), strings.Contains(words, "qp"):
 		r.weight = ofPhrase // the completion with an error says more
 	}

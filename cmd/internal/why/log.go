@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of what is read and kept of a log, whose length has none.
+// The limits for reading and keeping lines. The length of a log is not limited.
 const (
 	longestLine = 4 << 10 // bytes that are read of a line
 	longestText = 400     // bytes that are kept of it
@@ -48,7 +48,7 @@ func Read(from io.Reader) (*Report, error) {
 	}
 }
 
-// found is an error that lines of a log have, once for all that say the same.
+// found is an error in a log, with all lines that report the same error.
 type found struct {
 	reading
 	first      Line
@@ -57,7 +57,7 @@ type found struct {
 	times      int
 }
 
-// logReader is what is known of a log so far.
+// logReader is the state of reading a log.
 type logReader struct {
 	number  int
 	lower   []byte
@@ -72,7 +72,7 @@ type logReader struct {
 	refused    int  // the last line in which a connection was refused
 	last       int  // line that matters
 	runs, ends int  // lines that are signs of either
-	other      bool // a trouble that is none of RDMA, or an HCA that works
+	other      bool // a problem that is not about RDMA, or an HCA that works
 }
 
 // A row of a benchmark: a size, and what was measured. The bytes of a completion have no point.
@@ -135,7 +135,7 @@ func (l *logReader) line(raw []byte) {
 	l.take(r, text, low, shape)
 }
 
-// remember keeps the shape of a line that says nothing, so that its like are not read again.
+// remember keeps the shape of an irrelevant line, so that similar lines are skipped.
 func (l *logReader) remember(shape uint64) {
 	if len(l.read) < 1<<16 {
 		l.read[shape] = true
@@ -157,7 +157,7 @@ func shapeOf(low []byte) uint64 {
 // statusAlone is a line that only continues an error.
 var statusAlone = lazily(`\berrno\b|^\W*(?:err(?:or)?|err info|reason|caused? by|message|os error)\b|\bos \{ code`)
 
-// status completes the error that has none yet with that of one of the next lines.
+// status completes an error without a status with the status from one of the next lines.
 func (l *logReader) status(low, text string, r reading, ok bool) {
 	status := ""
 	switch {
@@ -177,7 +177,7 @@ func (l *logReader) status(low, text string, r reading, ok bool) {
 	l.open = nil
 }
 
-// take keeps what a line says.
+// take keeps the reading of a line.
 func (l *logReader) take(r reading, text, low string, shape uint64) {
 	switch r.kind {
 	case goesOn:
@@ -233,7 +233,7 @@ func (l *logReader) remark(r reading, text string) {
 	}
 }
 
-// keep returns what is kept of a line.
+// keep returns the part of a line that is kept.
 func (l *logReader) keep(text string, r reading) Line {
 	line := Line{Number: l.number, Text: Clean(text), Program: r.program, Operation: r.operation, Status: r.status,
 		Detail: Clean(r.detail)}
@@ -246,7 +246,7 @@ func (l *logReader) keep(text string, r reading) Line {
 	return line
 }
 
-// Clean returns a text without what steers a terminal, cut at a length.
+// Clean returns a text without terminal escape sequences and control characters, shortened if it is long.
 func Clean(text string) string {
 	text = strings.TrimSpace(text)
 	cut := len(text) > longestText
@@ -275,7 +275,7 @@ func Clean(text string) string {
 // escape are sequences that color a text.
 var escape = lazily(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
-// report concludes.
+// report returns the report on the whole log.
 func (l *logReader) report() *Report {
 	r := &Report{Lines: l.number, Roots: []Root{}, Remarks: []Remark{}}
 	goes := l.runs > 0 && l.runs > l.last && l.ends < l.runs
@@ -287,9 +287,10 @@ func (l *logReader) report() *Report {
 		f.first.Operation = f.operation
 		switch {
 		case goes && f.weight < ofKernel:
-			r.Remarks = append(r.Remarks, Remark{f.first, "harmless if the job is running: the log continues after this line"})
+			r.Remarks = append(r.Remarks, Remark{f.first,
+				"the log continues after this line: if the job is running, the line is harmless"})
 		case f.kind == weak && (l.other || l.runs > 0):
-			r.Remarks = append(r.Remarks, Remark{f.first, "it matters only if the program should use this HCA"})
+			r.Remarks = append(r.Remarks, Remark{f.first, "this line matters only if the program is supposed to use this HCA"})
 		case f.kind == weak && strong:
 			r.Remarks = append(r.Remarks, Remark{f.first, "a consequence of the first error"})
 		case len(r.Roots) < mostRoots:
@@ -303,7 +304,7 @@ func (l *logReader) report() *Report {
 	return r
 }
 
-// join makes one of errors of the same operation of which one lacks the status: two programs' words for one call.
+// join merges errors of the same operation if one of them lacks the status, because two programs report the same call.
 func (l *logReader) join() {
 	var kept []*found
 	for _, f := range l.errors {

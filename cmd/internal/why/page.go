@@ -14,18 +14,18 @@ type Part struct {
 	Rows  []Row
 }
 
-// Row is messages that have the same causes.
+// Row contains messages that have the same causes.
 type Row struct {
 	Says  []string
-	Cause string   // the first one, or why the messages do not matter
+	Cause string   // the first cause, or the reason why the messages do not matter
 	Pages []string // of the causes, the most likely first: checks, and other pages below docs, which end with .md
 }
 
 // AnyProgram is the part about operations and statuses.
 const AnyProgram = "Any program"
 
-// Page returns the tables for people who search for their message, in the order of the texts: those of operations and
-// statuses, whoever prints them, and those of the words of programs.
+// Page returns the tables for readers who search for a message, in the order of the text files: first operations and
+// statuses, and then the messages of programs.
 func Page() []Part {
 	parts := []Part{{Title: AnyProgram}}
 	for _, p := range pairs() {
@@ -57,7 +57,7 @@ func Page() []Part {
 	return parts
 }
 
-// name is what a pair is called: "ibv_reg_mr: ENOMEM".
+// name returns the name of a pair, such as "ibv_reg_mr: ENOMEM".
 func (p pair) name() string {
 	operations := strings.Join(p.operations, ", ")
 	var statuses []string
@@ -80,7 +80,7 @@ func (p pair) name() string {
 	return name
 }
 
-// ofPair returns the causes of a message that has none of its own, as if a line were no longer than the message.
+// ofPair returns the causes of a message that lists no causes, as if the line contained only the message.
 func (m message) ofPair() []string {
 	r := reading{operation: m.operation, status: m.status}
 	low := strings.ToLower(m.text)

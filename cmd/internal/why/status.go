@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// errnos are Linux' errors that registering memory and connecting queue pairs end with: name, number, and the texts of
-// C libraries. Other numbers are nobody's errno.
+// errnos are the Linux errors that memory registration and queue pair connections can return, with their names,
+// numbers, and the texts of C libraries. Other numbers are not treated as an errno.
 var errnos = []struct {
 	name   string
 	number int
@@ -51,7 +51,7 @@ var errnos = []struct {
 	{"EREMOTEIO", 121, []string{"remote i/o error"}},
 }
 
-// frames are the places where a program prints an errno's number. A bare number is none.
+// frames match the text around an errno's number. A bare number is not an errno.
 var frames = []expression{
 	{`errno`, lazily(`\berrno[ :=(]{0,3}(?:is |code )?-?(\d+)`)},
 	{`failed with`, lazily(`\bfailed with (?:error|status|code|rc|ret|errno)?[ :=]{0,2}-?(\d+)\b`)},
@@ -84,13 +84,14 @@ func errnoNames() map[string]string {
 	return names
 }
 
-// expression is one that is tried on lines that have one of some literals, which are separated by |: most have none.
+// expression is a regular expression that is tried only on lines with one of its literals, which are separated by |.
+// Most lines contain none of them.
 type expression struct {
 	literals string
 	*pattern
 }
 
-// find returns what the expression finds in a line.
+// find returns the first match in a line, with its groups.
 func (e expression) find(line string) []string {
 	for literal := range strings.SplitSeq(e.literals, "|") {
 		if strings.Contains(line, literal) {
@@ -100,7 +101,7 @@ func (e expression) find(line string) []string {
 	return nil
 }
 
-// all returns all that the expression finds in a line.
+// all returns all matches in a line.
 func (e expression) all(line string) [][]string {
 	if e.find(line) == nil {
 		return nil
@@ -108,8 +109,8 @@ func (e expression) all(line string) [][]string {
 	return e.FindAllStringSubmatch(line, 8)
 }
 
-// errno returns the errno of a line in small letters: its text, else its name, else its number; "" if it has none. The
-// text is the surest: some programs print numbers of their own beside it.
+// errno returns the errno in a lowercase line, by its text, its name, or its number, in this order, or "" if the line
+// contains no errno. The text is the most reliable, because some programs also print numbers that are not an errno.
 func errno(line string) string {
 	found := ""
 	at := len(line)
@@ -141,7 +142,7 @@ func errno(line string) string {
 	return ""
 }
 
-// completions are the statuses of a work completion, by number. words are those of libibverbs, and of UCX.
+// completions are the statuses of a work completion, by number. words are the texts of libibverbs and UCX.
 var completions = []struct {
 	name  string
 	words []string
@@ -172,7 +173,7 @@ var completions = []struct {
 	21: {"IBV_WC_GENERAL_ERR", nil},
 }
 
-// syndromes are mlx5's, which UCX and the kernel print, as completions.
+// syndromes maps mlx5 syndromes, which UCX and the kernel print, to completion statuses.
 var syndromes = map[int64]int{1: 1, 2: 2, 4: 4, 5: 5, 6: 6, 0x10: 7, 0x11: 8, 0x12: 9, 0x13: 10, 0x14: 11, 0x15: 12,
 	0x16: 13, 0x22: 16}
 
@@ -192,7 +193,7 @@ var (
 	vendor   = lazily(`\b(?:vend(?:or)?[_ ]?(?:err(?:or)?|synd\w*|code)?|syndrom)[ :=]{1,3}(0x[0-9a-f]+|\d+)`)
 )
 
-// completion returns the status of a work completion in a line in small letters; -1 if it has none.
+// completion returns the status of a work completion in a lowercase line, or -1 if the line contains no status.
 func completion(line string) int {
 	for _, m := range completionName.all(line) {
 		for i, c := range completions {
@@ -224,7 +225,7 @@ func completion(line string) int {
 	return -1
 }
 
-// vendorError returns the vendor's error beside a completion, as a number; "" if there is none.
+// vendorError returns the vendor error of a completion as a number, or "" if the line contains no vendor error.
 func vendorError(line string) string {
 	m := vendor.FindStringSubmatch(line)
 	if m == nil {

@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// The tables are texts: each says at its beginning how it is read, and a test that all that it names is there.
+// The tables are text files. The comment at the beginning of each file describes its format.
 var (
 	//go:embed messages.txt
 	messagesText string
@@ -24,7 +24,7 @@ var (
 	errorsText string
 )
 
-// Texts returns all words that programs, this one among them, say of errors: what an archive may keep of one.
+// Texts returns the texts of all tables. A support bundle keeps only words from these texts in error messages.
 func Texts() []string {
 	all := []string{messagesText, pairsText, causesText, errorsText}
 	for _, e := range errnos {
@@ -33,7 +33,7 @@ func Texts() []string {
 	return all
 }
 
-// message is what a program prints.
+// message is a message of a program.
 type message struct {
 	text      string
 	kind      kind
@@ -47,14 +47,14 @@ type message struct {
 	phrase
 }
 
-// pair is the causes of an operation and its statuses.
+// pair contains the causes of operations with certain statuses.
 type pair struct {
-	operations []string // a "*" at the end of one stands for anything
+	operations []string // a "*" at the end of an operation matches any suffix
 	statuses   []string
-	line       phrase // words that the line has as well
-	fact       string // what the log has as well
+	line       phrase // text that the line must also contain
+	fact       string // a fact that must also be true of the log
 	causes     []string
-	examples   []string // how programs print it
+	examples   []string // messages of programs
 }
 
 var kinds = map[string]kind{"matters": matters, "weak": weak, "follows": follows, "harmless": harmless,
@@ -63,14 +63,14 @@ var kinds = map[string]kind{"matters": matters, "weak": weak, "follows": follows
 var who = map[string]Who{"author": Author, "administrator": Administrator, "either": Either, "program": Program,
 	"peer": Peer, "": ""}
 
-// The tables, which are read when a log is: most runs of the programs read none.
+// The tables are parsed when a log is first read, because most runs of the programs do not read a log.
 var (
 	causes   = sync.OnceValue(readCauses)
 	messages = sync.OnceValue(readMessages)
 	pairs    = sync.OnceValue(readPairs)
 )
 
-// cells calls each with what a line of a table has, and with "" for what it lacks.
+// cells calls each for every line of a table, with a function that returns a cell, or "" if the cell is missing.
 func cells(text string, each func(line string, cell func(int) string)) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -87,7 +87,7 @@ func cells(text string, each func(line string, cell func(int) string)) {
 	}
 }
 
-// list is a cell with several names.
+// list splits a cell that contains several names.
 func list(cell string) []string {
 	if cell == "" {
 		return nil
@@ -165,14 +165,13 @@ func readPairs() (all []pair) {
 	return all
 }
 
-// anchors are the words of lines that the general readers read.
+// anchors are words that occur in the lines that the general readers can read.
 var anchors = []string{"fail", "error", "cannot", "can't", "can not", "couldn't", "could not", "unable", "ibv_wc",
 	"status", "synd", "vend", "async event", "async fatal", "rdma_cm_event", "rejected", "op_mod", "timeout. will",
 	"no done completion", "returned", "errno", "refused", "denied", "abort", "invalid", "no such", "not supported",
 	"null", "retry count", "protection", "os {", "err info", "fi_getinfo"}
 
-// allWords tells the lines that are worth reading from all others: by the longest part of each message, and the
-// anchors.
+// allWords identifies the lines that are worth reading, by the longest part of each message and by the anchors.
 var allWords = sync.OnceValue(index)
 
 func index() *words {
@@ -194,7 +193,7 @@ func index() *words {
 	return all
 }
 
-// causesOf returns the causes of what a line says: those of its words, else those of its operation and status.
+// causesOf returns the causes of a reading: the causes of its message, or else the causes of its operation and status.
 func causesOf(r reading, low string, facts map[string]bool) []Cause {
 	all := []Cause{}
 	names := r.causes
@@ -209,7 +208,7 @@ func causesOf(r reading, low string, facts map[string]bool) []Cause {
 	return all
 }
 
-// isOf reports whether a pair is about what a line says.
+// isOf reports whether a pair matches a reading.
 func (p pair) isOf(r reading, low string, facts map[string]bool) bool {
 	ofOperation := slices.ContainsFunc(p.operations, func(operation string) bool {
 		prefix, any := strings.CutSuffix(operation, "*")

@@ -3,10 +3,10 @@
 
 // Package why finds the causes of errors in the logs of programs that use RDMA.
 //
-// A relevant line contains an operation and a status, whatever program printed it: ibv_reg_mr and ENOMEM, a completion
-// and IBV_WC_RETRY_EXC_ERR, a firmware command and its status. Tables contain the programs' messages, and the causes of
-// each pair of an operation and a status. A log is untrusted text: what the package keeps of it is limited in size, and
-// contains no control characters.
+// Regardless of the program that printed it, a relevant line contains an operation and a status, such as ibv_reg_mr and
+// ENOMEM, a completion and IBV_WC_RETRY_EXC_ERR, or a firmware command and its status. Tables contain the programs'
+// messages, and the causes of each pair of an operation and a status. A log is untrusted text: the package keeps a
+// limited amount of it, and replaces control characters.
 //
 // The package accesses neither the node nor the network. The doctor's findings on the node can change the order of the
 // causes: see Report.Prefer.
@@ -16,7 +16,7 @@ import (
 	"slices"
 )
 
-// Line is a line of a log, and what it says.
+// Line is a line of a log, with its operation and status.
 type Line struct {
 	// Number is the line's number in the log. The first line is 1.
 	Number int `json:"number"`
@@ -26,11 +26,11 @@ type Line struct {
 	Rank string `json:"rank,omitempty"`
 	// Program is the program or library that printed the line, such as NCCL.
 	Program string `json:"program,omitempty"`
-	// Operation is what failed, such as ibv_reg_mr.
+	// Operation is the operation that failed, such as ibv_reg_mr.
 	Operation string `json:"operation,omitempty"`
-	// Status is how the operation failed, such as ENOMEM. It is omitted if the line does not contain it.
+	// Status is the error of the operation, such as ENOMEM. Status is omitted if the line contains no status.
 	Status string `json:"status,omitempty"`
-	// Detail is a further detail, such as the vendor error of a completion.
+	// Detail is an additional detail, such as the vendor error of a completion.
 	Detail string `json:"detail,omitempty"`
 	// Device is the HCA that the line names.
 	Device string `json:"device,omitempty"`
@@ -40,22 +40,22 @@ type Line struct {
 type Cause struct {
 	// Text describes the cause, in Markdown.
 	Text string `json:"text"`
-	// Page is the check that finds the cause, and whose page explains it.
+	// Page is the name of the check that finds the cause. The check's page explains the cause.
 	Page string `json:"page,omitempty"`
 	// See is another page of the documentation, relative to docs.
 	See string `json:"see,omitempty"`
-	// Apart is how to tell this cause from the next one.
+	// Apart explains how to distinguish this cause from the next cause.
 	Apart string `json:"apart,omitempty"`
-	// Who is who can fix the cause.
+	// Who names the people who can fix the cause, or states that the node is not at fault.
 	Who Who `json:"who,omitempty"`
 	// Wrong is true if the check reports wrong on the node.
 	Wrong bool `json:"wrong,omitempty"`
 }
 
-// Who is who can fix a cause.
+// Who names the people who can fix a cause, or states that the node is not at fault.
 type Who string
 
-// Those who can.
+// The values of Who.
 const (
 	Author        Who = "pod author"
 	Administrator Who = "administrator"
@@ -67,30 +67,30 @@ const (
 // Root is a line that matters, with its causes.
 type Root struct {
 	Line
-	// StatusLine is the line that contains the status, if it is another line.
+	// StatusLine is the line that contains the status, if the status is on another line.
 	StatusLine *Line `json:"statusLine,omitempty"`
-	// Times is the number of lines that say the same.
+	// Times is the number of lines with the same error.
 	Times int `json:"times"`
-	// Causes are the possible causes. The most likely one is first. The list is empty if no cause is known.
+	// Causes are the possible causes. The most likely cause is first. The list is empty if no cause is known.
 	Causes []Cause `json:"causes"`
 
 	weight int
 }
 
-// Remark is a line that looks bad, and why it does not matter here.
+// Remark is a line that looks like an error but does not matter.
 type Remark struct {
 	Line
-	// Reason is why the line does not matter.
+	// Reason explains why the line does not matter.
 	Reason string `json:"reason"`
 }
 
-// Report is what a log says.
+// Report is the result of reading a log.
 type Report struct {
 	// Lines is the number of lines in the log.
 	Lines int `json:"lines"`
-	// Roots are the lines that matter. The most important one is first.
+	// Roots are the lines that matter. The most important line is first.
 	Roots []Root `json:"roots"`
-	// Remarks are lines that follow from other lines, do not matter, or are not about RDMA.
+	// Remarks are lines that are consequences of other lines, are harmless, or are not about RDMA.
 	Remarks []Remark `json:"remarks"`
 }
 
@@ -119,7 +119,7 @@ func (r *Report) Pages() (pages []string) {
 	return pages
 }
 
-// Prefer puts the causes first whose check is wrong on a node.
+// Prefer moves causes whose check finds a fault on a node to the front.
 func (r *Report) Prefer(wrong func(check string) bool) {
 	for i := range r.Roots {
 		causes := r.Roots[i].Causes

@@ -5,20 +5,20 @@ package why
 
 import "strings"
 
-// words finds which of many words a line has, in one pass over it, whatever their number: a table of four bytes tells
-// most positions apart from all words.
+// words finds the words in a line in one pass, regardless of the number of words. A table of hashes of four bytes rules
+// out most positions.
 type words struct {
 	seen  [1 << 16 / 64]uint64 // by hash
 	known map[uint32][]word
 }
 
-// word is one of them, in small letters, and what it stands for.
+// word is a lowercase word with its ID.
 type word struct {
 	text string
 	id   int
 }
 
-// add adds a word of four bytes at least.
+// add adds a word of at least four bytes.
 func (w *words) add(text string, id int) {
 	if w.known == nil {
 		w.known = map[uint32][]word{}
@@ -32,7 +32,7 @@ func (w *words) add(text string, id int) {
 
 func hash(head uint32) uint32 { return head * 2654435761 >> 16 }
 
-// find calls found with what each word in a line in small letters stands for.
+// find calls found with the ID of each word in a lowercase line.
 func (w *words) find(line []byte, found func(id int)) {
 	if len(line) < 4 {
 		return
@@ -53,10 +53,10 @@ func (w *words) find(line []byte, found func(id int)) {
 	}
 }
 
-// phrase is what a program prints: the fixed parts of a text, in order.
+// phrase is the fixed parts of a program's message, in order.
 type phrase []string
 
-// phraseOf returns the parts of a text in which "..." stands for anything, in small letters.
+// phraseOf returns the fixed parts of a message in lowercase. "..." in the message stands for any text.
 func phraseOf(says string) (parts phrase) {
 	for part := range strings.SplitSeq(strings.ToLower(says), "...") {
 		part = strings.TrimSpace(part)
@@ -67,7 +67,7 @@ func phraseOf(says string) (parts phrase) {
 	return parts
 }
 
-// longest is the part that the fewest lines have.
+// longest returns the longest part, which occurs in the fewest lines.
 func (p phrase) longest() string {
 	longest := p[0]
 	for _, part := range p {
@@ -78,7 +78,7 @@ func (p phrase) longest() string {
 	return longest
 }
 
-// isIn reports whether a line in small letters has all parts, one after another.
+// isIn reports whether a lowercase line contains all parts in order.
 func (p phrase) isIn(line string) bool {
 	for _, part := range p {
 		_, after, found := strings.Cut(line, part)
@@ -90,7 +90,7 @@ func (p phrase) isIn(line string) bool {
 	return true
 }
 
-// size is how much of a line the phrase fixes: what fixes more is the better reading.
+// size returns the number of bytes that the phrase fixes. A phrase that fixes more bytes is the better reading.
 func (p phrase) size() (size int) {
 	for _, part := range p {
 		size += len(part)

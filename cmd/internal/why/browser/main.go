@@ -7,8 +7,8 @@
 // the object why, whose functions accept a log in parts, and return the report of package why as JSON. It makes no
 // requests.
 //
-// Compressed with gzip, it has 1.1 MB, half of which is Go's runtime. A second implementation in JavaScript would be
-// smaller, but its results could differ from the command's.
+// Compressed with gzip, the program has a size of 1.1 MB. Half of this size is Go's runtime. A second implementation in
+// JavaScript would be smaller, but its results could differ from the results of the command.
 package main
 
 import (
@@ -46,7 +46,7 @@ type logReader struct {
 	part   []byte
 }
 
-// begin begins to read a log, and drops one that has not ended.
+// begin starts to read a log. It drops an earlier log that has not ended.
 func (l *logReader) begin() {
 	if l.parts != nil {
 		l.end()
@@ -70,21 +70,21 @@ func (l *logReader) write(part js.Value) {
 	_, _ = l.parts.Write(l.part[:length]) // the reader reads to the end
 }
 
-// end returns what the log says.
+// end returns the report on the log.
 func (l *logReader) end() *why.Report {
 	_ = l.parts.Close() // it has no error
 	l.parts = nil
 	return <-l.report
 }
 
-// root is a line that matters. Linked says that its operation and status alone lead to the same causes, so that a link
-// needs no more.
+// root is a line that matters. Linked is true if the line's operation and status alone lead to the same causes, so that
+// a link to the answer needs only the operation and the status.
 type root struct {
 	why.Root
 	Linked bool `json:"linked"`
 }
 
-// report is why.Report with such lines.
+// report is why.Report with these roots.
 type report struct {
 	*why.Report
 	Roots []root `json:"roots"`
@@ -99,7 +99,7 @@ func linked(from *why.Report) report {
 	return r
 }
 
-// text returns a value as JSON. The types of this package have one.
+// text returns a value as JSON. All types of this package can be encoded.
 func text(value any) string {
 	encoded, _ := json.Marshal(value)
 	return string(encoded)

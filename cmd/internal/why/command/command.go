@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command implements the command why of rdma-spec and kubectl-rdma, which reads a log or a message, and prints
-// what package why finds in it.
+// Package command implements the command why of rdma-spec and kubectl-rdma. The command reads a log or a message, and
+// prints the report of package why.
 package command
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/docs"
 )
 
-// Machine is where logs are read.
+// Machine is the machine on which the command reads logs.
 type Machine struct {
-	// Program is the command in front of why, as its caller writes it.
+	// Program is the command in front of why, such as "rdma-spec".
 	Program string
-	// AddFlags adds the flags that choose a node; nil where the machine is none.
+	// AddFlags adds the flags that choose a node. It is nil if the machine is not a node.
 	AddFlags func(*pflag.FlagSet)
-	// Wrong runs those of the checks that are named, if the flags ask for it, and returns the ones that are wrong; nil
-	// if no node was looked at.
+	// Wrong runs the named checks if the flags request it, and returns the checks that find a fault. It returns nil if
+	// no node was checked.
 	Wrong func(ctx context.Context, checks []string, stderr io.Writer) (wrong map[string]bool, err error)
-	// Pod reads what is known of a pod; nil where no API server is asked.
+	// Pod reads the texts about a pod. It is nil if the command does not access an API server.
 	Pod func(cmd *cobra.Command, name string) (Pod, error)
 }
 
@@ -41,21 +41,21 @@ type Result struct {
 	*why.Report
 	// Next is the next command to run.
 	Next string `json:"next,omitempty"`
-	// Looked is true if the checks for the causes were run on a node or its support bundle.
+	// Looked is true if the checks for the causes were run on a node or on its support bundle.
 	Looked bool `json:"looked"`
 }
 
-// New is why on a machine.
+// New returns the command why for a machine.
 func New(m Machine) *cobra.Command {
 	var file string
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "why FILE|-|MESSAGE",
-		Short: "Find the line that matters in a program's log, and what causes it",
-		Long: `Find the line that matters in a log, and list what can cause it, the most likely cause first. The
-log can come from a program that uses RDMA, such as NCCL, UCX, or perftest, or from the kernel, a
-runtime, or the kubelet. FILE is a log, - is standard input, and MESSAGE is a line from a log.
-The command does not use the network, and prints only the lines that matter.
+		Short: "Find the line that matters in a program's log, and list the possible causes",
+		Long: `Find the line that matters in a log, and list the possible causes of the problem, the most likely
+cause first. The log can come from a program that uses RDMA, such as NCCL, UCX, or perftest, or
+from the kernel, a runtime, or the kubelet. FILE is a log file, - is standard input, and MESSAGE is
+a line from a log. The command does not use the network, and prints only the lines that matter.
 
 ` + howLinesAreRead,
 		Example: fmt.Sprintf(`  %[1]s why train.log
@@ -85,7 +85,7 @@ The command does not use the network, and prints only the lines that matter.
 	f.SortFlags = false
 	if m.Pod != nil {
 		ofPods(cmd, m.Program)
-		f.StringVarP(&file, "filename", "f", "", "read this log `FILE` instead; - for standard input")
+		f.StringVarP(&file, "filename", "f", "", "read the log `FILE` instead of a pod; - is standard input")
 	}
 	if m.AddFlags != nil {
 		m.AddFlags(f)
@@ -96,15 +96,15 @@ The command does not use the network, and prints only the lines that matter.
 
 const (
 	howLinesAreRead = `In each line, the command looks for an operation and a status, such as ibv_reg_mr and ENOMEM. If
-the command knows no cause for this combination, read the lines of the log that precede it. The
-command also names lines that look like errors but do not matter.
+the command knows no cause for an operation and a status, read the preceding lines of the log. The
+command also lists lines that look like errors but do not matter.
 
-The exit status is 1 if the command finds a line that matters, even if it does not know the cause;
-0 if it finds no such line; and 3 if it cannot read the log.`
+The exit status is 1 if the command finds a line that matters (even if the cause is unknown), 0 if
+the command finds no such line, and 3 if the command cannot read the log.`
 	anExample = `  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`
 )
 
-// read reads what is named: standard input, a file, or else the words themselves.
+// read reads the named source: standard input, a file, or the message in the arguments.
 func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 	if len(args) > 1 {
 		return why.Read(strings.NewReader(strings.Join(args, " ")))
@@ -129,12 +129,12 @@ func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 		return report, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: give the name of a log file, - for standard input, or a message in quotes", err)
+		return nil, fmt.Errorf("%w: specify a log file, a message in quotes, or - for standard input", err)
 	}
 	return nil, err
 }
 
-// withSource names what could not be read to its end.
+// withSource adds the name of the source to an error.
 func withSource(report *why.Report, err error) func(name string) (*why.Report, error) {
 	return func(name string) (*why.Report, error) {
 		onFile := new(fs.PathError)
@@ -148,7 +148,7 @@ func withSource(report *why.Report, err error) func(name string) (*why.Report, e
 	}
 }
 
-// write writes a report, after a look at the node where that is asked for.
+// write writes a report, after the checks on the node if the flags request them.
 func (m Machine) write(cmd *cobra.Command, report *why.Report, format string) error {
 	var wrong map[string]bool
 	if m.Wrong != nil {
@@ -171,7 +171,7 @@ func (m Machine) write(cmd *cobra.Command, report *why.Report, format string) er
 	return err
 }
 
-// next returns the command that gets further.
+// next returns the next command to run.
 func (m Machine) next(report *why.Report, looked bool) string {
 	var pages []string
 	if report.Matters() {
@@ -188,16 +188,17 @@ func (m Machine) next(report *why.Report, looked bool) string {
 	return m.Program + " doctor --only " + strings.Join(pages, ",")
 }
 
-// writeText writes a report for people.
+// writeText writes a report as text.
 func writeText(to io.Writer, report *why.Report, next string) error {
 	var text strings.Builder
-	writeReport(&text, report, "wrong on this node")
+	writeReport(&text, report, "found on this node")
 	writeNext(&text, next)
 	_, err := io.WriteString(to, text.String())
 	return err
 }
 
-// writeReport writes a report without what is next. wrong is how it is known that a check of a cause finds a fault.
+// writeReport writes a report without the next command. wrong explains how it is known that the check of a cause finds
+// a fault.
 func writeReport(text *strings.Builder, report *why.Report, wrong string) {
 	if !report.Matters() {
 		fmt.Fprintf(text, "No relevant RDMA lines in %s.\n", cli.Counted(report.Lines, "line", "lines"))
@@ -222,7 +223,7 @@ func writeNext(text *strings.Builder, next string) {
 	}
 }
 
-// mostCauses are those that somebody tries; programs get all.
+// mostCauses is the number of causes in the text output. JSON contains all causes.
 const mostCauses = 3
 
 func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
@@ -248,7 +249,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
 		fmt.Fprintf(text, "  times: %d\n", root.Times)
 	}
 	if len(root.Causes) == 0 {
-		text.WriteString("  cause: unknown; read the lines before this one, and the peer's log\n")
+		text.WriteString("  cause: unknown (read the preceding lines and the peer's log)\n")
 	}
 	for i, cause := range root.Causes[:min(len(root.Causes), mostCauses)] {
 		fmt.Fprintf(text, "  %d. %s", i+1, plain(cause.Text))
@@ -265,7 +266,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
 	}
 }
 
-// plain is a text of the tables without Markdown.
+// plain returns a text from the tables without Markdown.
 func plain(text string) string { return strings.ReplaceAll(text, "`", "'") }
 
 func address(page string) string {

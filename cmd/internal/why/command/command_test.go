@@ -93,7 +93,7 @@ func TestWhy_wrongChecksFirst(t *testing.T) {
 	if !slices.Contains(asked, "port-active") || !slices.Contains(asked, "container-routes") {
 		t.Errorf("asked: %q", asked)
 	}
-	if _, stdout, _ := call(m, "", message); !strings.Contains(stdout, "1. the port is down, or lacks a subnet manager (wrong on this node: port-active)") {
+	if _, stdout, _ := call(m, "", message); !strings.Contains(stdout, "1. the port is down, or the fabric has no subnet manager (found on this node: port-active)") {
 		t.Error(stdout)
 	}
 	if _, stdout, _ := call(Machine{Program: "kubectl rdma"}, "", message); !strings.Contains(stdout, "(on the node)") {

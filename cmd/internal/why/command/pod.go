@@ -14,20 +14,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/why"
 )
 
-// ofPods makes why a command about pods.
+// ofPods changes the command why into a command for pods.
 func ofPods(cmd *cobra.Command, program string) {
 	cmd.Use = "why POD|-|MESSAGE"
-	cmd.Short = "Find out why RDMA does not work in a pod, or find causes in a log"
-	cmd.Long = `Find out why RDMA does not work in a pod. The command reads only what the pod's author is allowed to
-read: the pod's logs, events, state, and spec. It finds the lines that matter, whether they come
-from a program that uses RDMA (such as NCCL, UCX, or perftest), the runtime, or the kubelet, and
-lists what can cause them, the most likely cause first. It explains the spec as the explain
-command does, with the built-in defaults or a configuration file.
+	cmd.Short = "Find out why RDMA does not work in a pod, or find the causes of errors in a log"
+	cmd.Long = `Find out why RDMA does not work in a pod. The command reads the pod's logs, events, state, and spec,
+all of which the pod's author is allowed to read. The command finds the lines that matter, whether
+they come from a program that uses RDMA (such as NCCL, UCX, or perftest), the runtime, or the
+kubelet. For each line, the command lists the possible causes, the most likely cause first. The
+command also explains the spec, as the explain command does, based on the built-in defaults or a
+configuration file.
 
 ` + howLinesAreRead + `
 
-Instead of a POD, specify - for a log on standard input, -f FILE for a log file, or a MESSAGE,
-which is a line from a log, in quotes. In these cases, the command does not use the network.`
+Instead of a POD, you can specify - for a log on standard input, -f FILE for a log file, or a
+MESSAGE (a line from a log, in quotes). Without a POD, the command does not use the network.`
 	cmd.Example = fmt.Sprintf(`  %[1]s why my-pod
   %[1]s why my-pod -n ml -c main --previous
   kubectl logs job/train --all-pods --prefix | %[1]s why -
@@ -35,35 +36,35 @@ which is a line from a log, in quotes. In these cases, the command does not use 
 `+anExample, program)
 }
 
-// Pod is what an API server knows of a pod, and what its texts say.
+// Pod contains the state of a pod from the API server, and the reports on the pod's texts.
 type Pod struct {
 	Pod   string   `json:"pod"`            // NAMESPACE/NAME
-	Node  string   `json:"node,omitempty"` // "" before it is scheduled
-	State []string `json:"state"`          // the pod's phase, and what its containers do
-	Spec  []string `json:"spec"`           // what its spec alone tells,
-	// Configuration is the file by which it was explained, or "defaults".
+	Node  string   `json:"node,omitempty"` // empty before the pod is scheduled
+	State []string `json:"state"`          // the phase of the pod, and the states of its containers
+	Spec  []string `json:"spec"`           // findings from the spec alone
+	// Configuration is the configuration file with which the spec was explained, or "defaults".
 	Configuration string   `json:"configuration"`
-	Texts         []Text   `json:"texts"`            // its logs, and its events
-	Unread        []string `json:"unread,omitempty"` // what could not be read, and why
-	// Wrong reports whether the spec shows by itself that a check finds a fault.
+	Texts         []Text   `json:"texts"`            // the pod's logs and events
+	Unread        []string `json:"unread,omitempty"` // the texts that could not be read, with the reasons
+	// Wrong reports whether the spec alone shows that a check would find a fault.
 	Wrong func(check string) bool `json:"-"`
 }
 
-// Text is a text about a pod, and what it says.
+// Text is a text about a pod, with its report.
 type Text struct {
 	Name string `json:"name"`          // such as "log of main"
-	Cut  bool   `json:"cut,omitempty"` // only its beginning was read
+	Cut  bool   `json:"cut,omitempty"` // true if only the beginning was read
 	*why.Report
 }
 
-// podResult is the result for programs.
+// podResult is the structured result.
 type podResult struct {
 	cli.Meta
 	Pod
 	Next string `json:"next,omitempty"`
 }
 
-// writePod writes what is known of a pod.
+// writePod writes the result for a pod.
 func (m Machine) writePod(cmd *cobra.Command, pod Pod, format string) error {
 	matters := false
 	next := ""
@@ -92,7 +93,7 @@ func (m Machine) writePod(cmd *cobra.Command, pod Pod, format string) error {
 	return nil
 }
 
-// writePodText writes it for people.
+// writePodText writes the result for a pod as text.
 func writePodText(to io.Writer, pod Pod, next string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "pod %s", pod.Pod)
@@ -102,13 +103,13 @@ func writePodText(to io.Writer, pod Pod, next string) error {
 	text.WriteString("\n")
 	writeList(&text, pod.State)
 	if len(pod.Spec) > 0 {
-		fmt.Fprintf(&text, "\nwhat its spec shows (configuration: %s):\n", pod.Configuration)
+		fmt.Fprintf(&text, "\nfindings from the pod's spec (configuration: %s):\n", pod.Configuration)
 		writeList(&text, pod.Spec)
 	}
 	for _, t := range pod.Texts {
 		read := cli.Counted(t.Lines, "line", "lines")
 		if t.Cut {
-			read = "its first " + read
+			read = "first " + read
 		}
 		if !t.Matters() && len(t.Remarks) == 0 {
 			fmt.Fprintf(&text, "\n%s, %s: no relevant RDMA lines\n", t.Name, read)
@@ -118,7 +119,7 @@ func writePodText(to io.Writer, pod Pod, next string) error {
 		writeReport(&text, t.Report, "according to the pod's spec")
 	}
 	if len(pod.Unread) > 0 {
-		text.WriteString("\nnot read:\n")
+		text.WriteString("\nlogs and events that could not be read:\n")
 		writeList(&text, pod.Unread)
 	}
 	writeNext(&text, next)
