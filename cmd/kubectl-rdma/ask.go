@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// atOnce is how many nodes are asked side by side, beside those that have not answered for slow, or for twice as long
-// as others take: a machine that is busy must not ask ever more at once.
+// atOnce is the maximum number of concurrent queries. A query that takes longer than slow, and twice as long as the
+// others, no longer counts. The limit scales with the usual response time, so that a busy machine does not send more
+// and more queries.
 const (
 	atOnce = 200
 	slow   = time.Second
 )
 
-// ask puts a question to all nodes, and returns their answers as they come. One deadline holds for all nodes: after
-// timeout, nobody waits for a node that has not answered, unless others still do: a fleet may be too large to be asked
-// by then. The end of the context ends the waiting as well. Without a timeout, ask waits for all. The answers are to be
-// read to the end.
+// ask queries all nodes, and returns their responses as they arrive. One timeout applies to all nodes together. After
+// the timeout, ask waits for the remaining nodes only while other responses still arrive, because a large fleet can
+// take longer. ask also stops when the context ends. Without a timeout, ask waits for all nodes. The caller must read
+// all responses.
 func ask(ctx context.Context, nodes []string, timeout time.Duration,
 	question func(ctx context.Context, node string) answer) <-chan answer {
-	answers := make(chan answer) // who reads slowly is not overrun
+	answers := make(chan answer) // unbuffered, so that a slow reader is not overrun
 	go func() {
 		defer close(answers)
 		ctx, giveUp := context.WithCancelCause(ctx)
@@ -35,7 +36,7 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 		defer deadline.Stop()
 		latest := time.Now()
 		came := make(chan answer, len(nodes))
-		took := time.Duration(0) // by all that have answered
+		took := time.Duration(0) // total time of all responses
 		usual := took
 		places := make(chan struct{}, atOnce)
 		silent := map[string]bool{}
@@ -55,7 +56,7 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 				next++
 			case a := <-came:
 				if a.Error != "" && ctx.Err() != nil {
-					continue // it was cut off
+					continue // the query was canceled
 				}
 				delete(silent, a.Node)
 				latest = time.Now()
@@ -79,7 +80,7 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 	return answers
 }
 
-// askOne puts a question to a node, whose place is free as soon as it has answered, or has not for as long as patience.
+// askOne queries a node. It frees the node's place after the response, or after patience.
 func askOne(ctx context.Context, node string, patience time.Duration, question func(context.Context, string) answer,
 	leave func()) answer {
 	leave = sync.OnceFunc(leave)

@@ -28,8 +28,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// cluster is an API server, asked for nodes, pods, and DaemonSets alone: clients for all objects would double the
-// program.
+// cluster is a connection to an API server, only for nodes, pods, and DaemonSets. Clients for all objects would double
+// the size of the program.
 type cluster struct {
 	context.Context
 	config     *rest.Config
@@ -55,7 +55,7 @@ func (o *options) connect(ctx context.Context) (*cluster, error) {
 	return &cluster{ctx, config, core, runtime.NewParameterCodec(scheme)}, err
 }
 
-// list gets objects page by page: together, those of a large cluster would take hundreds of megabytes.
+// list reads objects page by page, because all objects of a large cluster would take hundreds of megabytes.
 func list[T runtime.Object](c *cluster, resource, namespace string, which metav1.ListOptions, do func(T)) error {
 	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
 		get := c.core.Get()
@@ -78,7 +78,8 @@ func list[T runtime.Object](c *cluster, resource, namespace string, which metav1
 	return nil
 }
 
-// nodes returns the nodes with the labels, or those of them that are named, with what decides which pods they get.
+// nodes returns the nodes with the labels, or the named ones among them. It keeps only fields that affect the
+// scheduling of pods.
 func (c *cluster) nodes(labels string, named ...string) (map[string]*corev1.Node, error) {
 	all := map[string]*corev1.Node{}
 	err := listOf(c, "nodes", "", labels, "metadata.name", named, func(n *corev1.Node) {
@@ -90,8 +91,8 @@ func (c *cluster) nodes(labels string, named ...string) (map[string]*corev1.Node
 	return all, err
 }
 
-// listOf lists the objects of which a field has one of these values, or all: a question about one node is one about few
-// objects, however many nodes there are.
+// listOf lists all objects, or only those in which a field has one of these values. A query about one node therefore
+// reads few objects, even in a large cluster.
 func listOf[T runtime.Object](c *cluster, resource, namespace, labels, field string, values []string,
 	do func(T)) error {
 	if len(values) == 0 {
@@ -106,7 +107,7 @@ func listOf[T runtime.Object](c *cluster, resource, namespace, labels, field str
 	return nil
 }
 
-// said keeps what a node says, as far as a node has reason to.
+// said stores a node's output, up to a maximum size.
 type said struct {
 	bytes.Buffer
 	most int
@@ -117,7 +118,7 @@ func (s *said) Write(text []byte) (int, error) {
 	if s.Len()+len(text) <= s.most {
 		return s.Buffer.Write(text)
 	}
-	return len(text), nil // cut off, it is no JSON
+	return len(text), nil // truncated output is not valid JSON
 }
 
 // exec runs a command in a container, and returns its exit status.
@@ -127,7 +128,8 @@ func (c *cluster) exec(ctx context.Context, pod types.NamespacedName, o *corev1.
 		VersionedParams(o, c.parameters).URL()
 	socket, err1 := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, url.String())
 	spdy, err2 := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, url) // API servers before 1.31
-	// That of the WebSocket, which gets: SPDY creates, and loses the kind of an error.
+	// The error of the WebSocket request, which needs the verb get. SPDY needs the verb create, and loses the kind of an
+	// error.
 	var forbidden *apierrors.StatusError
 	either, err3 := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
 		if failed := (*httpstream.UpgradeFailureError)(nil); errors.As(err, &failed) && apierrors.IsForbidden(failed.Cause) {

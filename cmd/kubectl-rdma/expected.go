@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,32 +25,32 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
-// The DaemonSet and its pods: their label, the container that has rdma-spec, where that has the node's files, and the
-// annotation with globs of the resources that make a node one for RDMA.
+// The DaemonSet and its pods: their label, the container with rdma-spec, the path of the node's files in this
+// container, and the annotation with globs for the resources of RDMA nodes.
 const (
 	podLabel     = "app.kubernetes.io/part-of=rdma-spec"
 	container    = "nri-rdma"
 	hostRoot     = "/host"
 	resourcesKey = "rdma-spec.github.io/resources"
 	daemonSets   = "daemonsets"
-	noPod        = "no nri-rdma pod is running there: run kubectl describe daemonset"
-	notSelected  = "no nri-rdma DaemonSet selects it, but it has the resource %s"
-	notWanted    = "no nri-rdma DaemonSet selects it"
-	notThere     = "no nri-rdma pod is running there, or the node does not exist"
-	lost         = "its kubelet has not reported since %s UTC: run kubectl describe node"
-	ownTaints    = "node.kubernetes.io/" // which a DaemonSet's pods tolerate
+	noPod        = "no nri-rdma pod is running on the node: run kubectl describe daemonset"
+	notSelected  = "no nri-rdma DaemonSet selects the node, but the node has the resource %s"
+	notWanted    = "no nri-rdma DaemonSet selects the node"
+	notThere     = "no nri-rdma pod is running on the node, or the node does not exist"
+	lost         = "the kubelet has not reported the node's status since %s UTC: run kubectl describe node"
+	ownTaints    = "node.kubernetes.io/" // DaemonSet pods tolerate these taints
 )
 
-// expected is who should answer.
+// expected contains the nodes that should respond.
 type expected struct {
-	pods     map[string]types.NamespacedName // that are asked, by node
-	silent   map[string]string               // why a node without a pod does not answer
-	desired  int                             // how many nodes the DaemonSets want a pod on, where nodes cannot be listed
-	unlisted error                           // why they cannot
+	pods     map[string]types.NamespacedName // the pods to query, by node
+	silent   map[string]string               // why a node without a pod does not respond
+	desired  int                             // the DaemonSets' desired number of pods, if nodes cannot be listed
+	unlisted error                           // why nodes cannot be listed
 }
 
-// expected finds who should answer: the nodes that the DaemonSets select, those with a resource that is for RDMA, and
-// those that have a pod all the same; of these, the nodes that are named, if any are.
+// expected finds the nodes that should respond: nodes that the DaemonSets select, nodes with an RDMA resource, and
+// nodes with a pod of a DaemonSet. If nodes are named, it includes only the named nodes.
 func (o *options) expected(c *cluster) (*expected, error) {
 	nodes, err := c.nodes(o.selector, o.named...)
 	f := &expected{silent: map[string]string{}, unlisted: err}
@@ -102,23 +101,26 @@ func (o *options) expected(c *cluster) (*expected, error) {
 	return f, nil
 }
 
-// noPlugin is the error of a call where no plugin is found.
+// noPlugin returns the error if no plugin is found.
 func (o *options) noPlugin() error {
-	where := cmp.Or(o.namespace, "any")
+	where := "namespace " + o.namespace
+	if o.namespace == "" {
+		where = "any namespace"
+	}
 	if o.selector != "" {
 		where += " on a node with " + o.selector
 	}
-	return fmt.Errorf("no pod of the nri-rdma DaemonSet is running in namespace %s: use --namespace or "+
+	return fmt.Errorf("no pod of the nri-rdma DaemonSet is running in %s: use --namespace or "+
 		"--all-namespaces; to install the plugin, see %s", where, docs.Site+"install")
 }
 
-// noNode is the error of a call that names a node that the cluster does not have.
+// noNode returns the error for a node that does not exist in the cluster.
 func noNode(name, selector string) error {
 	if selector != "" {
 		return fmt.Errorf("no node %q with the labels %s: to list the nodes that have these labels, "+
 			"run kubectl get nodes -l %s", name, selector, selector)
 	}
-	return fmt.Errorf("no node %q: list the nodes with kubectl get nodes", name)
+	return fmt.Errorf("no node %q: to list the nodes, run kubectl get nodes", name)
 }
 
 // pluginSets returns the DaemonSets that run the plugin.
@@ -131,8 +133,8 @@ func (c *cluster) pluginSets(namespace string) (sets []*appsv1.DaemonSet, err er
 	return sets, err
 }
 
-// lostSince is since when a node's kubelet has not reported; "" if it does. One that reports that its node is not ready
-// answers.
+// lostSince returns the time since when a node's kubelet has not reported; "" if the kubelet reports. A kubelet that
+// reports a node as not ready still responds.
 func lostSince(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
@@ -142,12 +144,12 @@ func lostSince(node *corev1.Node) string {
 	return ""
 }
 
-// isPlugin reports whether a pod has the plugin: the reporter of deploy/node-readiness has the label as well.
+// isPlugin reports whether a pod contains the plugin. The reporter of deploy/node-readiness has the same label.
 func isPlugin(pod *corev1.PodSpec) bool {
 	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == container })
 }
 
-// selects reports whether a DaemonSet is to have a pod on a node.
+// selects reports whether a DaemonSet should have a pod on a node.
 func selects(d *appsv1.DaemonSet, node *corev1.Node) bool {
 	spec := d.Spec.Template.Spec
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: spec}).Match(node)
@@ -159,7 +161,7 @@ func selects(d *appsv1.DaemonSet, node *corev1.Node) bool {
 	return err == nil && fits && !repelled
 }
 
-// rdmaResource returns a resource of a node that is for RDMA; "" if it has none.
+// rdmaResource returns an RDMA resource of a node; "" if the node has none.
 func rdmaResource(sets []*appsv1.DaemonSet, node *corev1.Node) string {
 	var globs []string
 	for _, d := range sets {
@@ -177,8 +179,8 @@ func rdmaResource(sets []*appsv1.DaemonSet, node *corev1.Node) string {
 	return ""
 }
 
-// podsOfNodes returns the DaemonSets' pod on each node that is wanted. During an update a node can have two: the ready
-// one is asked. A pod without a ready container is asked as well, since it may run.
+// podsOfNodes returns the DaemonSets' pod on each wanted node. During an update, a node can have two pods. In this
+// case, the ready pod is queried. A pod that is not ready is also queried, because it might be running.
 func (c *cluster) podsOfNodes(o *options, wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
 	pods := map[string]types.NamespacedName{}
 	ready := map[string]bool{}

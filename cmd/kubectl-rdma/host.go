@@ -27,7 +27,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
-// The pod of a command that sees all of a node. Its container has another name than the plugin's.
+// Constants for the pod of a command that sees the entire node. The name of its container differs from the plugin's.
 const (
 	hostContainer = "rdma-spec"
 	hostProgram   = "/usr/local/bin/rdma-spec"
@@ -38,14 +38,14 @@ const (
 	mostArchive   = 256 << 20
 )
 
-// aboutThePod ends the help of the commands that make a pod.
-const aboutThePod = `The command creates a pod on the node and runs in it. The pod uses the image, the pull secrets,
-and the tolerations of the DaemonSet nri-rdma. It is privileged, uses the node's PID namespace
-and network, and mounts the node's files read-only under /host. The command deletes the pod at
-the end, even after an interrupt. Anyone who is allowed to create such a pod can become root
-on the node.`
+// aboutThePod is the end of the help of commands that create a pod.
+const aboutThePod = `The command creates a pod on the node and runs rdma-spec in it. The pod uses the
+image, the pull secrets, and the tolerations of the nri-rdma DaemonSet. The pod is privileged, uses
+the node's PID namespace and network, and mounts the node's files read-only under /host. The
+command deletes the pod at the end, even after an interrupt. Anyone who is allowed to create such a
+pod can become root on the node.`
 
-// hostFlags adds the flags of a command that makes a pod.
+// hostFlags adds the flags of a command that creates a pod.
 func (o *options) hostFlags(f *pflag.FlagSet) {
 	o.connectionFlags(f, false)
 	o.timeoutFlag(f)
@@ -53,22 +53,22 @@ func (o *options) hostFlags(f *pflag.FlagSet) {
 
 func (o *options) timeoutFlag(f *pflag.FlagSet) {
 	cli.AddDurationFlag(f, &o.timeout, "timeout", hostTimeout,
-		"timeout for the pod, from its creation to its result")
+		"timeout for creating the pod and running rdma-spec in it")
 }
 
 // addHostFlag adds --host to doctor.
 func (o *options) addHostFlag(doctor *cobra.Command) {
 	doctor.Flags().BoolVar(&o.host, "host", false,
-		"run rdma-spec doctor on one entire NODE, in a privileged pod, and print the output")
+		"for one NODE, run rdma-spec doctor in a privileged pod that sees the entire node, and print the output")
 	o.timeoutFlag(doctor.Flags())
-	doctor.Long = doctor.Short + `. A pod of the DaemonSet sees only part of its
-node. With --host, the doctor sees the entire node.
+	doctor.Long = doctor.Short + `. A pod of the nri-rdma DaemonSet sees only
+part of its node. With --host, the doctor sees the entire node.
 
 ` + strings.Replace(aboutThePod, "The command", "With --host, the doctor", 1)
 	doctor.Example = "  kubectl rdma doctor\n  kubectl rdma doctor node-1 node-2\n  kubectl rdma doctor node-1 --host"
 }
 
-// repair is rdma-spec repair on a node.
+// repair returns the command that runs rdma-spec repair on a node.
 func (o *options) repair() *cobra.Command {
 	var dryRun bool
 	var format *cli.FormatFlag
@@ -93,13 +93,13 @@ lower limits.
 			return o.printFromHost(cmd.Context(), args[0], append(call, args[1:]...))
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print which limits would be raised, without changing anything")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the limits that would be raised, without raising them")
 	o.hostFlags(cmd.Flags())
 	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON)
 	return cmd
 }
 
-// collect is rdma-spec collect on a node.
+// collect returns the command that runs rdma-spec collect on a node.
 func (o *options) collect() *cobra.Command {
 	var to string
 	var anonymize bool
@@ -108,7 +108,7 @@ func (o *options) collect() *cobra.Command {
 		Short: "Write a support bundle for a node",
 		Long: `Write a support bundle for a node, as a tar.gz file. rdma-spec doctor, status, and devices can read
 the bundle with --root FILE. The command lists the bundle's files on standard error: read the list
-before you send the bundle. Only the file's owner can read it.
+before you send the bundle. Only the file's owner can read the bundle.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma collect node-1 --to node-1.tar.gz
@@ -117,7 +117,7 @@ before you send the bundle. Only the file's owner can read it.
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return cli.Usage(errors.New("specify the file for the support bundle with --to FILE"))
+				return cli.Usage(errors.New("use --to FILE to specify the file for the support bundle"))
 			}
 			call := []string{"collect", "--root", hostRoot}
 			if anonymize {
@@ -138,10 +138,10 @@ before you send the bundle. Only the file's owner can read it.
 	return cmd
 }
 
-// doctorOnHost is rdma-spec doctor on a node, as it is there.
+// doctorOnHost runs rdma-spec doctor on an entire node.
 func (o *options) doctorOnHost(ctx context.Context, named []string) error {
 	if len(named) != 1 {
-		return cli.Usage(fmt.Errorf("--host needs the name of one node: kubectl rdma doctor NODE --host"))
+		return cli.Usage(fmt.Errorf("--host requires the name of one node: kubectl rdma doctor NODE --host"))
 	}
 	call := []string{"doctor", "--root", hostRoot, "-o", o.output}
 	if o.all {
@@ -150,7 +150,7 @@ func (o *options) doctorOnHost(ctx context.Context, named []string) error {
 	return o.printFromHost(ctx, named[0], call)
 }
 
-// printFromHost calls rdma-spec on a node, and prints what it prints. Commands in it are for the node itself.
+// printFromHost runs rdma-spec on a node, and prints its output. Commands in the output are for the node itself.
 func (o *options) printFromHost(ctx context.Context, node string, call []string) error {
 	text := said{most: mostText}
 	status, err := o.onHost(ctx, node, call, &text)
@@ -167,8 +167,8 @@ func (o *options) printFromHost(ctx context.Context, node string, call []string)
 	return nil
 }
 
-// writeArchive writes a file that is whole or not there. It runs on Windows and macOS, too, and atomicfile does not:
-// that keeps owners, attributes, and the names in a directory as Linux has them.
+// writeArchive writes a file atomically. Unlike atomicfile, which depends on Linux for owners, attributes, and
+// directories, it also works on Windows and macOS.
 func writeArchive(file string, content []byte) error {
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-") // with mode 0600
 	if err != nil {
@@ -180,19 +180,19 @@ func writeArchive(file string, content []byte) error {
 		err = os.Rename(part.Name(), file)
 	}
 	if err != nil {
-		_ = os.Remove(part.Name()) // the first error is the one to know
+		_ = os.Remove(part.Name()) // report only the first error
 	}
 	return err
 }
 
-// onHost calls rdma-spec in a pod of its own on a node. It writes what that says on standard error as it comes, and
-// returns its exit status.
+// onHost runs rdma-spec on a node, in a new pod. It copies the output on standard error as it arrives, and returns the
+// exit status.
 func (o *options) onHost(ctx context.Context, node string, call []string, stdout io.Writer) (status int, err error) {
 	switch {
 	case o.timeout <= 0:
 		return 0, cli.Usage(fmt.Errorf("--timeout must be positive, not %s", o.timeout))
 	case o.selector != "":
-		return 0, cli.Usage(errors.New("--selector has no effect with one named node: remove it"))
+		return 0, cli.Usage(errors.New("--selector has no effect if you name a node: remove --selector"))
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -212,11 +212,11 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
 		return 0, mayNot(err, name.Namespace)
 	}
-	// Whether a request that got no answer has made the pod is unknown.
+	// If the request got no response, it is unknown whether the pod was created.
 	defer func() {
 		stop() // a second interrupt ends the program
 		if removed := c.remove(name); removed != nil {
-			err = errors.Join(err, fmt.Errorf("%w: kubectl -n %s delete pod %s", removed, name.Namespace, name.Name))
+			err = errors.Join(err, fmt.Errorf("%w: run kubectl -n %s delete pod %s", removed, name.Namespace, name.Name))
 		}
 	}()
 	if err == nil {
@@ -225,16 +225,15 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 	var late net.Error
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
-		return 0, fmt.Errorf("no response from pod %s on node %s within %s: for a slow node, increase "+
-			"--timeout%s", name, node,
-			o.timeout, whyNotRunning(err))
+		return 0, fmt.Errorf("no response from pod %s on node %s within %s%s: for a slow node, increase --timeout",
+			name, node, o.timeout, whyNotRunning(err))
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("interrupted: deleting pod %s on node %s", name, node)
 	}
 	return status, mayNot(err, name.Namespace)
 }
 
-// mayNot completes the error of who may not do something with pods.
+// mayNot adds the required permissions to an error about missing permissions.
 func mayNot(err error, namespace string) error {
 	if !apierrors.IsForbidden(err) {
 		return err
@@ -243,15 +242,16 @@ func mayNot(err error, namespace string) error {
 		"pods/exec, in namespace %s; anyone with these permissions can become root on the nodes", err, namespace)
 }
 
-// whyNotRunning is what an error that a timeout has cut off says of the pod.
+// whyNotRunning returns the reason why the pod is not running, from an error after a timeout.
 func whyNotRunning(err error) string {
 	if waits := (*waiting)(nil); errors.As(err, &waits) && waits.why != "" {
-		return ": the pod is not running: " + waits.why
+		return " (the pod is not running: " + waits.why + ")"
 	}
 	return ""
 }
 
-// setFor returns the DaemonSet whose template a pod on the node has: the one that selects the node, else the first.
+// setFor returns the DaemonSet whose template is used for a pod on the node: the DaemonSet that selects the node, or
+// else the first DaemonSet.
 func (o *options) setFor(c *cluster, node string) (*appsv1.DaemonSet, error) {
 	nodes, err := c.nodes("", node)
 	switch {

@@ -114,8 +114,8 @@ func TestOnHost_deletesPod(t *testing.T) {
 		"hangs":     {timeout: "2s", want: " on node n0000 within 2s: for a slow node, increase --timeout\n"},
 		"no image": {runs: waits("ImagePullBackOff", "no such image"), want: "the pod is not running: ImagePullBackOff: " +
 			"no such image\n"},
-		"slow": {runs: waits("ContainerCreating", ""), timeout: "2s", want: "increase --timeout: the pod is not " +
-			"running: ContainerCreating\n"},
+		"slow": {runs: waits("ContainerCreating", ""), timeout: "2s", want: " within 2s (the pod is not running: " +
+			"ContainerCreating): for a slow node, increase --timeout\n"},
 		"refused": {runs: func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods"} },
 			want: "the pod is not running: OutOfpods\n"},
 	} {
@@ -179,9 +179,9 @@ func TestLostNodes(t *testing.T) {
 		s.says[fmt.Sprintf("p%04d", 100+i)] = says{hangs: true}
 	}
 	got := s.rdma(t, "status", "--request-timeout=10s")
-	for _, want := range []string{"100 nodes do not respond: n0000,n0001,n0002,n0003,96 more: its kubelet has not " +
-		"reported since 2026-11-27 03:00:00 UTC",
-		"100 nodes do not respond: n0100,n0101,n0102,n0103,96 more: no response within 10s", "300 of 500 nodes responded"} {
+	for _, want := range []string{"100 nodes do not respond (n0000,n0001,n0002,n0003,96 more): the kubelet has not " +
+		"reported the node's status since 2026-11-27 03:00:00 UTC",
+		"100 nodes do not respond (n0100,n0101,n0102,n0103,96 more): no response within 10s", "300 of 500 nodes responded"} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("stderr lacks %q: %s", want, got.stderr)
 		}

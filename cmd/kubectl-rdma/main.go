@@ -1,10 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-rdma is kubectl rdma, for a machine that is no node: what rdma-spec finds on every node of a cluster
-// in one table, who holds the cluster's RDMA resources, and, for authors of pods, what the plugin does with a manifest,
-// and why a job fails.
-// It talks to the API server alone.
+// Command kubectl-rdma is kubectl rdma, for a machine that is not a node. It shows the results of rdma-spec from every
+// node of a cluster in one table, and lists the pods to which RDMA resources are allocated. For pod authors, it
+// explains the plugin's decisions about a manifest, and the reason why a job fails. The program connects only to the
+// API server.
 package main
 
 import (
@@ -30,22 +30,22 @@ var version = "devel"
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// execute carries out a call and returns the exit status.
+// execute runs a command and returns the exit status.
 func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o := options{stdout: stdout, stderr: stderr, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
-	debug.SetMemoryLimit(68 << 20) // rather than twice what the answers of all nodes take
+	debug.SetMemoryLimit(68 << 20) // prevents the heap from growing to twice the size of the responses
 	return cli.Run(o.command(), func() error { return nil }, args, stdin, stdout, stderr)
 }
 
-// options are a call: its flags.
+// options are the flags of a command.
 type options struct {
 	stdout, stderr              io.Writer
 	rules                       *clientcmd.ClientConfigLoadingRules
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
 	all, outside, everywhere    bool
-	host                        bool     // doctor in a pod of its own, which sees the whole node
-	named                       []string // the nodes that are asked; none: all
+	host                        bool     // run doctor in a separate pod, which sees the entire node
+	named                       []string // the nodes to query; empty means all
 	timeout                     time.Duration
 }
 
@@ -54,16 +54,17 @@ func (o *options) command() *cobra.Command {
 		Use:   "rdma",
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
 		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. The commands
-status, doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. Nodes that do
-not respond are listed on standard error, if the DaemonSet selects them or if they have an RDMA
-resource. The resources and why commands query only the API server. The explain and config
-commands do not need a cluster.
+status, doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. If a node
+with an RDMA resource, or a node that the DaemonSet selects, does not respond, the commands list
+the node on standard error. The resources and why commands query only the API server. The explain
+and config commands do not need a cluster.
 
 The commands repair, collect, and doctor --host create a pod that sees the entire node, run
 rdma-spec in it, and delete the pod.
 
-The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, it is 1 if
-there is a problem, 3 if some checks were not possible on a node, and 0 if there is no problem.`,
+The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, the exit
+status is 1 if a problem was found, 3 if some checks were not possible on a node, and 0 if no
+problem was found.`,
 		Version:            version,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -76,13 +77,13 @@ there is a problem, 3 if some checks were not possible on a node, and 0 if there
 	root.AddGroup(&cobra.Group{ID: cli.GroupNode, Title: "In a cluster:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
-	status := o.onNodes("status", "List the RDMA containers on all nodes, and what they lack", statusView)
-	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers that are ok")
+	status := o.onNodes("status", "Show the RDMA containers on all nodes and how they differ from the policy", statusView)
+	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers with the state ok")
 	status.Flags().BoolVar(&o.outside, "outside", false, "list only containers and processes that use RDMA outside "+
 		"the policy, such as privileged pods")
-	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
-	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find no fault, and checks that a pod "+
-		"cannot make")
+	doctor := o.onNodes("doctor", "Find RDMA faults on all nodes", doctorView)
+	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find no fault, and checks that are "+
+		"not possible in a pod")
 	o.addHostFlag(doctor)
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
 	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
@@ -95,7 +96,7 @@ there is a problem, 3 if some checks were not possible on a node, and 0 if there
 	return root
 }
 
-// inCluster adds what the commands that ask a cluster have.
+// inCluster adds the flags of commands that query a cluster.
 func (o *options) inCluster(cmd *cobra.Command) {
 	o.clusterFlags(cmd.Flags())
 	format := cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON)
@@ -108,18 +109,20 @@ func (o *options) inCluster(cmd *cobra.Command) {
 	}
 }
 
-// clusterFlags adds the flags that say which cluster is asked, and which of its nodes.
+// clusterFlags adds the flags that select the cluster and its nodes.
 func (o *options) clusterFlags(f *pflag.FlagSet) {
 	o.connectionFlags(f, true)
 	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "use the DaemonSets in all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "query only nodes with these `LABELS`")
 }
 
-// connectionFlags adds the flags that say which cluster is asked, and whether a node may be given a time to answer.
+// connectionFlags adds the flags that select the cluster. If timed is true, the request timeout is for all nodes
+// together.
 func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
-	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
-	// Less than half a minute for a fleet, and more than the ten seconds that the doctor waits for a node's daemons.
+	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's namespace is for other objects
+	// The timeout is shorter than half a minute for a fleet, but longer than the doctor's ten seconds for a node's
+	// daemons.
 	kubectl.Timeout.Default = "12s"
 	kubectl.Timeout.Description = "timeout for all nodes together"
 	if !timed {
@@ -128,10 +131,10 @@ func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")
 	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; the resources command "+
-		"ignores it")
+		"ignores this flag")
 }
 
-// write writes a result: for programs, or as a table.
+// write writes a result as JSON for programs, or as a table.
 func (o *options) write(kind string, result any, header string, rows [][]string) error {
 	if o.output == cli.FormatJSON {
 		e := json.NewEncoder(o.stdout)
@@ -149,5 +152,5 @@ func (o *options) write(kind string, result any, header string, rows [][]string)
 
 var rootInPod = regexp.MustCompile(` --root ` + hostRoot + `\b`)
 
-// plain makes one line of a node's text, without what steers a terminal. Commands in it are for the node itself.
+// plain converts a node's text to one line without control characters. Commands in the result are for the node itself.
 func plain(text string) string { return rootInPod.ReplaceAllString(cli.PlainText(text), "") }

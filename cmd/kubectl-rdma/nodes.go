@@ -23,23 +23,23 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
-// unanswered is the exit status where somebody has not answered, or not looked at everything.
+// unanswered is the exit status if a node has not responded, or could not make all checks.
 const unanswered = 3
 
-// answer is what a node says.
+// answer is the response of a node.
 type answer struct {
 	Node   string          `json:"node"`
 	Status int             `json:"status"` // rdma-spec's exit status
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  string          `json:"error,omitempty"` // why there is no result
 
-	rows   [][]string // of the table
-	missed string     // what it could not look at
-	err    error      // of the API server
+	rows   [][]string // the table's rows
+	missed string     // the checks that were not possible
+	err    error      // the error of the API server
 	took   time.Duration
 }
 
-// result is what a table has of the results of rdma-spec.
+// result contains the fields of rdma-spec's results that a table shows.
 type result struct {
 	Missed []string
 
@@ -61,8 +61,8 @@ type result struct {
 	}
 }
 
-// onNodes is a command that rdma-spec has as well. It calls that one on every node, or on those that are named, side by
-// side. An interrupt ends the waiting: what has come is written.
+// onNodes returns a command that runs the rdma-spec command of the same name concurrently on every node, or on the
+// named nodes. After an interrupt, it writes the responses so far.
 func (o *options) onNodes(name, short string, v view) *cobra.Command {
 	return &cobra.Command{Use: name + " [NODE…]", Short: short, RunE: func(cmd *cobra.Command, named []string) error {
 		if o.host {
@@ -96,14 +96,14 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 			})
 		err = o.newReport(v, asked).write(answers)
 		cancel()
-		for range answers { // those that nobody wants after an error
+		for range answers { // discard the remaining responses after an error
 		}
 		return err
 	}}
 }
 
-// read makes an answer of what came of a call on a node: what is written of it, and nothing else. With the exit status
-// 3, a result may lack something.
+// read converts the result of a command on a node to an answer, which contains only the fields to write. With the exit
+// status 3, a result can be incomplete.
 func (o *options) read(v view, node string, stdout, stderr []byte, status int, err error) answer {
 	a := answer{Node: node, Status: status, err: err}
 	notes := strings.TrimSpace(string(stderr))
@@ -115,11 +115,11 @@ func (o *options) read(v view, node string, stdout, stderr []byte, status int, e
 		a.Error = err.Error()
 		return a
 	case status > 3 || !strings.HasPrefix(string(stdout), "{") || json.Unmarshal(stdout, &r) != nil:
-		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec exited with status %d and without a result", status))
+		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec printed no result and exited with status %d", status))
 		return a
 	}
 	a.missed = strings.Join(r.Missed, ", ")
-	if status == unanswered && a.missed == "" { // status says it in its last line
+	if status == unanswered && a.missed == "" { // the last line of rdma-spec status
 		a.missed = strings.TrimPrefix(last, "rdma-spec: ")
 	}
 	if o.output == cli.FormatJSON {
@@ -135,7 +135,8 @@ func (o *options) read(v view, node string, stdout, stderr []byte, status int, e
 	return a
 }
 
-// view is the table of results of rdma-spec: its columns behind NODE, and its rows; all has those that are well.
+// view is a table of rdma-spec's results, with its columns after NODE and its rows. If all is true, the rows include
+// results without a problem.
 type view struct {
 	header string
 	rows   func(r *result, all bool) [][]string
@@ -163,7 +164,7 @@ var doctorView = view{"CHECK STATUS OBJECT TEXT FIX", func(r *result, all bool) 
 		if f.FixType != "" {
 			f.Fix = f.FixType + ": " + f.Fix
 		}
-		// What no pod of the DaemonSet can see is the same on every node.
+		// Checks that are not possible in a pod of the DaemonSet are the same on every node.
 		if all || f.Status == "wrong" || f.Status == "ignored" ||
 			f.Status == "unknown" && !strings.Contains(f.Text, "not visible from here") {
 			rows = append(rows, []string{f.Check, f.Status, f.Object, f.Text, f.Fix})

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// podOnHost is the pod of a command on a node, from the DaemonSet's template. It is deleted with the DaemonSet, and
-// ends by itself, should nobody delete it.
+// podOnHost returns the pod for a command on a node, based on the DaemonSet's template. The pod is deleted with the
+// DaemonSet. If kubectl-rdma does not delete the pod, the pod ends by itself.
 func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duration) *corev1.Pod {
 	template := set.Spec.Template.Spec
 	var plugin corev1.Container
@@ -66,14 +66,15 @@ func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duratio
 	}
 }
 
-// callIn calls rdma-spec in a pod once it runs, and writes what that says on standard error as it comes.
+// callIn waits until a pod is running, runs rdma-spec in the pod, and copies the output on standard error as it
+// arrives.
 func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []string,
 	stdout, stderr io.Writer) (int, error) {
 	if err := c.awaitRunning(ctx, pod); err != nil {
 		return 0, err
 	}
 	unbounded := *c.config
-	unbounded.Timeout = 0 // the context has one
+	unbounded.Timeout = 0 // the context has a timeout
 	in := &cluster{ctx, &unbounded, c.core, c.parameters}
 	notes := lines{to: stderr}
 	type end struct {
@@ -81,7 +82,7 @@ func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []s
 		err    error
 	}
 	ended := make(chan end, 1)
-	go func() { // a handshake that hangs heeds no context
+	go func() { // a handshake that hangs ignores the context
 		status, err := in.exec(ctx, pod, &corev1.PodExecOptions{
 			Container: hostContainer, Stdout: true, Stderr: true, Command: append([]string{hostProgram}, call...),
 		}, stdout, &notes)
@@ -98,17 +99,17 @@ func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []s
 	}
 }
 
-// waiting is the error of a pod that does not run yet, or never will.
+// waiting is the error for a pod that is not running yet, or that cannot start.
 type waiting struct{ why string }
 
 // Error implements error.
 func (w *waiting) Error() string { return "the pod is not running: " + w.why }
 
-// hopeless are the reasons of a container that waits for what does not come.
+// hopeless lists the waiting reasons of containers that cannot start.
 var hopeless = []string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
 	"CreateContainerError", "RunContainerError"}
 
-// awaitRunning returns when the pod runs.
+// awaitRunning waits until the pod is running.
 func (c *cluster) awaitRunning(ctx context.Context, name types.NamespacedName) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -143,7 +144,7 @@ func (c *cluster) awaitRunning(ctx context.Context, name types.NamespacedName) e
 	}
 }
 
-// remove deletes a pod, whatever has ended the call.
+// remove deletes a pod, even after an interrupt or a timeout.
 func (c *cluster) remove(pod types.NamespacedName) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), deleteWithin)
 	defer cancel()
@@ -154,7 +155,7 @@ func (c *cluster) remove(pod types.NamespacedName) error {
 	return err
 }
 
-// lines writes what a node says as it comes, a line at a time, without what steers a terminal.
+// lines writes a node's output line by line as it arrives, without control characters.
 type lines struct {
 	to   io.Writer
 	part []byte
@@ -176,7 +177,7 @@ func (l *lines) Write(text []byte) (int, error) {
 	}
 }
 
-// write writes a line. Commands in it are for the node itself.
+// write writes a line. Commands in the line are for the node itself.
 func (l *lines) write(line string) error {
 	_, err := io.WriteString(l.to, plain(line)+"\n")
 	return err

@@ -18,23 +18,23 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
-// everyTick is how often people see what has come since.
+// everyTick is the interval at which new rows are shown.
 const everyTick = time.Second
 
-// report writes what nodes say. A program gets JSON as it comes, or a whole table, sorted by node. On a terminal, the
-// table grows, and a line shows how many nodes have answered.
+// report writes the responses of nodes. JSON is written as it arrives. A table is written at the end, sorted by node.
+// On a terminal, the table grows, and a line shows the number of nodes that have responded.
 type report struct {
 	out, notes     io.Writer
-	live, progress bool // whether these are terminals
+	live, progress bool // true if out or notes is a terminal
 	json           bool
 	of             *expected
-	named          bool // whether only named nodes are asked
+	named          bool // true if only named nodes are queried
 
 	table          *cli.Table
-	rows           [][]string // that are not in the table yet
-	written        int        // answers in JSON
+	rows           [][]string // rows that are not in the table yet
+	written        int        // the number of answers in the JSON
 	came           int
-	silent, missed map[string][]string // nodes, by why they do not answer, and what they could not look at
+	silent, missed map[string][]string // nodes by error, and nodes by impossible checks
 	statuses       map[int]int
 }
 
@@ -47,7 +47,8 @@ func (o *options) newReport(v view, of *expected) *report {
 	}
 }
 
-// write writes all answers, and returns the exit status as an error. Who may not ask learns so from the first answer.
+// write writes all answers, and returns the exit status as an error. If permissions are missing, it returns the error
+// of the first answer.
 func (r *report) write(answers <-chan answer) error {
 	for _, node := range slices.Sorted(maps.Keys(r.of.silent)) {
 		if err := r.add(answer{Node: node, Status: unanswered, Error: r.of.silent[node]}); err != nil {
@@ -63,8 +64,9 @@ func (r *report) write(answers <-chan answer) error {
 			case !more:
 				return r.end()
 			case apierrors.IsForbidden(a.err):
-				return fmt.Errorf("%w: the chart's value execRole.enabled creates the Role nri-rdma-exec in namespace %s, which "+
-					"grants this permission; anyone with that Role can become root on the nodes", a.err, r.of.pods[a.Node].Namespace)
+				return fmt.Errorf("%w: the chart's value execRole.enabled creates the Role nri-rdma-exec in namespace %s; this "+
+					"Role grants the permission, and anyone with the Role can become root on the nodes", a.err,
+					r.of.pods[a.Node].Namespace)
 			}
 			if err := r.add(a); err != nil {
 				return err
@@ -80,7 +82,7 @@ func (r *report) write(answers <-chan answer) error {
 	}
 }
 
-// add takes an answer. JSON is written at once: the results of a large fleet do not fit into memory.
+// add processes an answer. It writes JSON immediately, because the results of a large fleet do not fit into memory.
 func (r *report) add(a answer) error {
 	r.came++
 	if a.Error == "" {
@@ -98,7 +100,7 @@ func (r *report) add(a answer) error {
 	return nil
 }
 
-// writeJSON writes an answer as an element of the list, on a line of its own.
+// writeJSON writes an answer as an element of the list, on a separate line.
 func (r *report) writeJSON(a answer) error {
 	var text bytes.Buffer
 	text.WriteString(map[bool]string{true: jsonBegins, false: ","}[r.written == 0])
@@ -119,7 +121,7 @@ const (
 	jsonEnds   = "\n]}\n"
 )
 
-// flush writes the rows that have come since, sorted by node.
+// flush writes the new rows, sorted by node.
 func (r *report) flush() error {
 	r.clearProgress()
 	slices.SortStableFunc(r.rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
@@ -128,7 +130,7 @@ func (r *report) flush() error {
 	return err
 }
 
-// end writes what is left, and which nodes have not answered, or not looked at everything.
+// end writes the rest of the result, the nodes that have not responded, and the checks that were not possible.
 func (r *report) end() error {
 	if err := r.endResult(); err != nil {
 		return err
@@ -142,18 +144,18 @@ func (r *report) end() error {
 		if nodes := r.silent[why]; len(nodes) == 1 {
 			fmt.Fprintf(r.notes, "kubectl rdma: node %s does not respond: %s\n", nodes[0], why)
 		} else {
-			fmt.Fprintf(r.notes, "kubectl rdma: %d nodes do not respond: %s: %s\n", len(nodes), joinFirst(nodes), why)
+			fmt.Fprintf(r.notes, "kubectl rdma: %d nodes do not respond (%s): %s\n", len(nodes), joinFirst(nodes), why)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.missed)) {
-		fmt.Fprintf(r.notes, "kubectl rdma: not visible on %s: %s\n",
+		fmt.Fprintf(r.notes, "kubectl rdma: some checks were not possible on %s: %s\n",
 			joinFirst(slices.Sorted(slices.Values(r.missed[what]))), what)
 	}
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)
 	if r.of.unlisted != nil && !r.named {
-		fmt.Fprintf(r.notes, "kubectl rdma: %s: cannot tell which nodes lack a pod, or have an RDMA resource but no "+
-			"plugin\n", plain(r.of.unlisted.Error()))
+		fmt.Fprintf(r.notes, "kubectl rdma: cannot find nodes that lack a pod, or that have an RDMA resource but no "+
+			"plugin: %s\n", plain(r.of.unlisted.Error()))
 	}
 	fmt.Fprintf(r.notes, "kubectl rdma: %d of %s responded\n", answered, cli.Counted(all, "node", "nodes"))
 	switch {

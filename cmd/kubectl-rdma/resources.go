@@ -20,14 +20,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
-// holding is an RDMA resource of a node, and who holds it.
+// holding is an RDMA resource of a node, with the pods to which it is allocated.
 type holding struct {
 	Node        string           `json:"node"`
 	Resource    string           `json:"resource"`
 	Capacity    int64            `json:"capacity"`
 	Allocatable int64            `json:"allocatable"`
-	Pods        map[string]int64 `json:"pods"`            // NAMESPACE/POD, and how many each holds
-	Stale       string           `json:"stale,omitempty"` // why no pod can get it, and what to do
+	Pods        map[string]int64 `json:"pods"`            // by NAMESPACE/POD, the amount allocated to the pod
+	Stale       string           `json:"stale,omitempty"` // why the resource cannot be allocated, and the fix
 }
 
 func (o *options) resources() *cobra.Command {
@@ -64,7 +64,7 @@ and 3 if no node has an RDMA resource.`,
 				return err
 			case len(all) == 0:
 				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: check that a device plugin is running, or "+
-					"name its resource as an argument")
+					"specify the plugin's resource as an argument")
 				return cli.ExitStatus(unanswered)
 			case stale:
 				return cli.ErrProblemFound
@@ -74,7 +74,7 @@ and 3 if no node has an RDMA resource.`,
 	}
 }
 
-// total returns how many pods hold together, and their names.
+// total returns the amount allocated to all pods, and the pods' names.
 func (h *holding) total() (sum int64, pods string) {
 	for _, held := range h.Pods {
 		sum += held
@@ -82,7 +82,7 @@ func (h *holding) total() (sum int64, pods string) {
 	return sum, joinFirst(slices.Sorted(maps.Keys(h.Pods)))
 }
 
-// joinFirst joins the first names, so that they fit a screen.
+// joinFirst joins the first names, so that the result fits on a screen.
 func joinFirst(names []string) string {
 	const most = 4
 	if len(names) > most {
@@ -91,7 +91,7 @@ func joinFirst(names []string) string {
 	return strings.Join(names, ",")
 }
 
-// holdings returns the resources that nodes have, or that pods on them hold.
+// holdings returns the RDMA resources of nodes, and of the pods on these nodes.
 func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 	all := map[[2]string]*holding{}
 	nodes, err := c.nodes(labels)
@@ -126,9 +126,11 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 	for _, h := range all {
 		switch {
 		case h.Capacity == 0:
-			h.Stale = "no device plugin offers it: start one, or remove the resource from the node's status"
+			h.Stale = "no device plugin offers the resource: start its device plugin, or remove the resource from the " +
+				"node's status"
 		case h.Allocatable == 0:
-			h.Stale = "its device plugin is not running, or has no healthy devices: check the plugin's pod on the node"
+			h.Stale = "the resource's device plugin is not running, or has no healthy devices: check the plugin's pod " +
+				"on the node"
 		}
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b *holding) int {

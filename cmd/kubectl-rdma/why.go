@@ -26,11 +26,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/why/command"
 )
 
-// mostLog bounds what is read of a container's log, in bytes. A kubelet answers with one file of it, of 10 MiB by
-// default.
+// mostLog is the maximum number of bytes that are read from a container's log. The kubelet returns one log file, of 10
+// MiB by default.
 const mostLog = 16 << 20
 
-// why is why of a pod, by the rights of its author.
+// why returns the why command for a pod, which needs only the permissions of a pod author.
 func (o *options) why() *cobra.Command {
 	q := &question{options: o}
 	return command.New(command.Machine{
@@ -49,14 +49,14 @@ func (o *options) why() *cobra.Command {
 	})
 }
 
-// question is a question about a pod: its flags.
+// question contains the flags of the why command.
 type question struct {
 	*options
 	container, config string
 	previous          bool
 }
 
-// pod reads what is known of a pod.
+// pod reads the information about a pod.
 func (q *question) pod(cmd *cobra.Command, named string) (command.Pod, error) {
 	c, err := q.connect(cmd.Context())
 	if err != nil {
@@ -66,7 +66,7 @@ func (q *question) pod(cmd *cobra.Command, named string) (command.Pod, error) {
 	if err != nil {
 		return command.Pod{}, err
 	}
-	if cmd.Flags().Changed("namespace") || cmd.Root().Flags().Changed("namespace") { // behind why, or before it
+	if cmd.Flags().Changed("namespace") || cmd.Root().Flags().Changed("namespace") { // the flag can precede or follow why
 		namespace = q.namespace
 	}
 	pod, err := c.podNamed(namespace, strings.TrimPrefix(named, "pod/"))
@@ -74,8 +74,8 @@ func (q *question) pod(cmd *cobra.Command, named string) (command.Pod, error) {
 		return command.Pod{}, err
 	}
 	if all := containersOf(pod); q.container != "" && !slices.Contains(all, q.container) {
-		return command.Pod{}, cli.Usage(fmt.Errorf("pod %s has no container %s: its containers are %s", pod.Name, q.container,
-			strings.Join(all, ", ")))
+		return command.Pod{}, cli.Usage(fmt.Errorf("pod %s has no container %s: the pod's containers are %s", pod.Name,
+			q.container, strings.Join(all, ", ")))
 	}
 	said := command.Pod{Pod: namespace + "/" + pod.Name, Node: pod.Spec.NodeName, State: stateOf(pod)}
 	notRDMA, err := q.explain(pod, &said)
@@ -97,8 +97,8 @@ func (c *cluster) podNamed(namespace, name string) (pod corev1.Pod, err error) {
 			"%s", err,
 			namespace)
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w in namespace %s: set the pod's namespace with -n; to read a file, use -f; put a message in "+
-			"quotes", err, namespace)
+		err = fmt.Errorf("%w in namespace %s: set the pod's namespace with -n; to read a file, use -f; to look up a "+
+			"message, put it in quotes", err, namespace)
 	}
 	return pod, err
 }
@@ -114,7 +114,7 @@ func containersOf(pod corev1.Pod) (names []string) {
 	return names
 }
 
-// stateOf returns the pod's phase, and what its containers do.
+// stateOf returns the phase of the pod and the states of its containers.
 func stateOf(pod corev1.Pod) []string {
 	all := []string{strings.Trim(fmt.Sprintf("%s: %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message), ": ")}
 	for _, s := range statusesOf(pod) {
@@ -143,7 +143,7 @@ func statusesOf(pod corev1.Pod) []corev1.ContainerStatus {
 		pod.Status.EphemeralContainerStatuses)
 }
 
-// exitText is how a container ended: SIGSEGV is what a program without memlock may end by.
+// exitText describes the exit of a container. A program with a low memlock can exit with SIGSEGV.
 func exitText(by *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("exited with status %d", by.ExitCode)
 	if by.ExitCode == 139 {
@@ -155,12 +155,13 @@ func exitText(by *corev1.ContainerStateTerminated) string {
 	return text
 }
 
-// choosing are the variables that name HCAs. Only a node knows whether they are right.
+// choosing lists the variables that select HCAs. Only a node knows whether their values are valid.
 var choosing = []string{"NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES"}
 
-// explain adds what the spec alone tells, and returns which containers are no RDMA containers by it.
+// explain adds the facts from the pod's spec, and returns the containers that are not RDMA containers according to the
+// spec.
 func (q *question) explain(pod corev1.Pod, to *command.Pod) ([]string, error) {
-	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"} // the API server leaves it out
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"} // the API server omits TypeMeta
 	text, err := json.Marshal(pod)
 	if err != nil {
 		return nil, err
@@ -174,14 +175,14 @@ func (q *question) explain(pod corev1.Pod, to *command.Pod) ([]string, error) {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, v := range c.Env {
 			if slices.Contains(choosing, v.Name) {
-				to.Spec = append(to.Spec, fmt.Sprintf("%s: its environment has %s=%s", c.Name, v.Name, v.Value))
+				to.Spec = append(to.Spec, fmt.Sprintf("%s: the environment sets %s=%s", c.Name, v.Name, v.Value))
 			}
 		}
 	}
 	return facts.NotRDMA, nil
 }
 
-// wrongBySpec reports of a check whether the spec, beside what the texts say, shows that it finds a fault.
+// wrongBySpec returns a function that reports whether the pod's spec shows that a check would find a fault.
 func wrongBySpec(pod corev1.Pod, notRDMA []string, said command.Pod) func(check string) bool {
 	wrong := map[string]bool{"container-hca": len(notRDMA) == len(containersOf(pod))}
 	for _, v := range pod.Spec.Volumes {
@@ -197,7 +198,8 @@ func wrongBySpec(pod corev1.Pod, notRDMA []string, said command.Pod) func(check 
 	return func(check string) bool { return wrong[check] }
 }
 
-// namesOne reports whether a line names an HCA that a variable of the pod names: the program looked for it in vain.
+// namesOne reports whether a line contains the name of an HCA that a variable of the pod selects. In this case, the
+// program did not find the HCA.
 func namesOne(pod corev1.Pod, line string) bool {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, v := range c.Env {
@@ -226,7 +228,7 @@ func (q *question) readLogs(c *cluster, pod corev1.Pod, to *command.Pod) {
 		log, err := c.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("log").
 			VersionedParams(which, c.parameters).Stream(c)
 		switch {
-		case apierrors.IsBadRequest(err): // there is none, as before the container starts: the state says why
+		case apierrors.IsBadRequest(err): // no log yet; the state contains the reason
 			to.State = append(to.State, name+" has no "+strings.TrimSuffix(about, " of "+name))
 			continue
 		case err != nil:
@@ -243,7 +245,7 @@ func (q *question) readLogs(c *cluster, pod corev1.Pod, to *command.Pod) {
 	}
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	io.Reader
 	read int64
@@ -256,14 +258,14 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readEvents adds what the API server says of the pod: its events, the oldest first, and why its containers wait.
+// readEvents adds the pod's events, with the oldest first, and the messages in its containers' states.
 func readEvents(c *cluster, pod corev1.Pod, to *command.Pod) {
 	which := metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": pod.Name,
 		"involvedObject.uid": string(pod.UID)}.String()}
 	var events []*corev1.Event
 	err := list(c, "events", pod.Namespace, which, func(e *corev1.Event) { events = append(events, e) })
 	if err != nil {
-		to.Unread = append(to.Unread, fmt.Sprintf("its events: %v", err))
+		to.Unread = append(to.Unread, fmt.Sprintf("the pod's events: %v", err))
 	}
 	slices.SortStableFunc(events, func(a, b *corev1.Event) int { return lastSeen(a).Compare(lastSeen(b).Time) })
 	var messages []string
@@ -285,14 +287,14 @@ func readEvents(c *cluster, pod corev1.Pod, to *command.Pod) {
 		return
 	}
 	report, err := why.Read(strings.NewReader(strings.Join(messages, "\n")))
-	if err != nil { // a text can be read
-		to.Unread = append(to.Unread, fmt.Sprintf("its events: %v", err))
+	if err != nil { // reading a string never fails
+		to.Unread = append(to.Unread, fmt.Sprintf("the pod's events: %v", err))
 		return
 	}
 	to.Texts = append(to.Texts, command.Text{Name: "events and states", Report: report})
 }
 
-// lastSeen is when an event was seen last, in either of the two ways in which the API has it.
+// lastSeen returns the last time of an event, from either of the API's two formats.
 func lastSeen(e *corev1.Event) *metav1.Time {
 	last := e.LastTimestamp
 	if last.IsZero() {

@@ -140,14 +140,14 @@ func TestWhyPodCannotRead(t *testing.T) {
 	}{
 		{"", "why gone -n ml", 3, "in namespace ml: set the pod's namespace with -n"},
 		{"", "why healthy", 3, "not found in namespace default"},
-		{"", "why healthy -n ml -c gone", 2, "its containers are init, main"},
+		{"", "why healthy -n ml -c gone", 2, "the pod's containers are init, main"},
 		{"", "why", 2, "specify exactly one source"},
 		{"", "why healthy -f log", 2, "specify exactly one source"},
 		{"/pods/healthy", "why healthy -n ml", 3, "get for pods and pods/log, and list for events, in namespace ml"},
 		{"/log", "why healthy -n ml", 3, "log of main: you may not: log"},
 		{"/log", "why handler -n ml", 1, "log of main: you may not: log"},
-		{"/events", "why healthy -n ml", 3, "its events: cannot list events: you may not: events"},
-		{"/events", "why small -n ml", 1, "its events: cannot list events"},
+		{"/events", "why healthy -n ml", 3, "the pod's events: cannot list events: you may not: events"},
+		{"/events", "why small -n ml", 1, "the pod's events: cannot list events"},
 	} {
 		s.may = func(r *http.Request) bool { return c.refused == "" || !strings.HasSuffix(r.URL.Path, c.refused) }
 		got := s.rdma(t, strings.Fields(c.call)...)
@@ -162,7 +162,7 @@ func TestWhyPodBoundsLogs(t *testing.T) {
 	s := authors(t)
 	s.logs["healthy main"] = strings.Repeat(strings.Repeat("x", 1<<10-1)+"\n", mostLog>>10) + "ibv_reg_mr failed: Bad address\n"
 	got := s.rdma(t, "why", "healthy", "-n", "ml")
-	if got.status != 0 || !strings.Contains(got.stdout, "log of main, its first 16384 lines: no relevant RDMA lines") {
+	if got.status != 0 || !strings.Contains(got.stdout, "log of main, first 16384 lines: no relevant RDMA lines") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -15,29 +15,29 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
-// apis are the clients of containerd and the kubelet. Background work has its own client and breaker, so that its
-// failures do not keep new containers from getting CAP_IPC_LOCK.
+// apis contains the clients for containerd and the kubelet. Background work uses a separate client and breaker, so that
+// failed background calls do not keep new containers from getting CAP_IPC_LOCK.
 type apis struct {
 	specs     *storedspec.Client
 	resources *podresources.Client
 	beside    *storedspec.Client
 }
 
-// besideBudget bounds a call for background work, for which no container waits.
+// besideBudget limits the time for a background call. No container waits for a background call.
 const besideBudget = 2 * time.Second
 
-// newAPIs creates the clients, which connect at their first call.
+// newAPIs creates the clients. Each client connects at its first call.
 func newAPIs(o options, log logrus.FieldLogger) apis {
 	specs := func(budget time.Duration, without string) *storedspec.Client {
 		return storedspec.New(storedspec.Options{Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget,
 			OnChange: logBreaker(log, "containerd's API", without)})
 	}
 	return apis{
-		specs:  specs(0, "RDMA containers get no CAP_IPC_LOCK until it responds"),
-		beside: specs(besideBudget, "until it responds, running containers are not compared with the policy"),
+		specs:  specs(0, "until the API responds, RDMA containers get no CAP_IPC_LOCK"),
+		beside: specs(besideBudget, "until the API responds, the plugin does not compare running containers with the policy"),
 		resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, OnChange: logBreaker(log,
-			"the kubelet's pod resources API", "until it responds, the plugin refuses RDMA containers that a rule with "+
-				"resources might match, and gives no grant to containers that have no other signal")}),
+			"the kubelet's pod resources API", "until the API responds, the plugin refuses RDMA containers that a rule "+
+				"with resources might match, and grants nothing to containers without another signal")}),
 	}
 }
 
@@ -45,18 +45,19 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 func (a apis) collectors() []prometheus.Collector {
 	failing := func(api, path string, is func() bool) prometheus.Collector {
 		return plugin.Flag("api_failing", "1 after three consecutive failed calls to an API, until the API responds. "+
-			"The path is creation (a container's creation waits for the call) or beside (background work).",
+			"The label path is creation (a container's creation waits for the call) or beside (background work).",
 			prometheus.Labels{"api": api, "path": path}, is)
 	}
 	return []prometheus.Collector{failing("containerd", "creation", a.specs.Failing),
 		failing("containerd", "beside", a.beside.Failing), failing("kubelet", "creation", a.resources.Failing)}
 }
 
-// logBreaker returns a function that logs when a breaker opens, with the consequence, and when the API responds again.
+// logBreaker returns a function that logs two events: the breaker opens (with the consequence), and the API responds
+// again.
 func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool) {
 	return func(open bool) {
 		if open {
-			log.Warnf("%s failed %d times in a row: not calling it for %s, so that no container waits for it; %s",
+			log.Warnf("%s failed %d times in a row: calls to the API pause for %s, so that no container waits for the API; %s",
 				api, breaker.Failures, breaker.OpenFor, consequence)
 			return
 		}

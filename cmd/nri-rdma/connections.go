@@ -12,47 +12,48 @@ import (
 )
 
 const (
-	// connectionsMost limits the memory that open connections need: 20 KB each. While their handlers hang, the server may
-	// work for as many closed connections.
+	// connectionsMost is the maximum number of open connections. This maximum limits the memory for connections, which
+	// need 20 KB each. If handlers hang, the server can also be handling the same number of closed connections.
 	connectionsMost = 64
-	// connectionLeast is how long each connection stays open at least, so that its client has time to send a request. If
-	// 1,500 clients connect again as soon as they are disconnected, a new client waits for 1500/64 of this.
+	// connectionLeast is the minimum time that a connection stays open, so that the client has time to send a request. If
+	// 1,500 clients reconnect as soon as the server disconnects them, a new client waits 1500/64 times connectionLeast.
 	connectionLeast = 10 * time.Millisecond
 )
 
-// connections is the listener of an HTTP server that anybody can connect to. It always has room for another client,
-// because it closes the connection of another one. Only one goroutine may call Accept.
+// connections is the listener of an HTTP server that anybody can connect to. To accept a new client at the limit, the
+// listener closes an existing connection. Only one goroutine may call Accept.
 type connections struct {
 	net.Listener
-	places chan struct{} // contains one value for each connection that the server works for, open or closed
+	places chan struct{} // contains one value for each connection that the server handles, open or closed
 
 	mu   sync.Mutex
-	open []connection // in the order in which they were accepted
+	open []connection // in the order of acceptance
 }
 
 type connection struct {
 	conn     net.Conn
 	accepted time.Time
-	active   bool      // the server handles a request; otherwise it waits for one
-	since    time.Time // when active changed
+	active   bool      // true while the server handles a request; false while it waits for a request
+	since    time.Time // time of the last change of active
 }
 
-// limitedServer is an HTTP server whose number of connections is limited.
+// limitedServer is an HTTP server with a limited number of connections.
 type limitedServer struct{ *http.Server }
 
-// Serve is http.Server's Serve, with a limit on the listener's connections.
+// Serve calls http.Server's Serve with a listener that limits the number of connections.
 func (s limitedServer) Serve(listener net.Listener) error {
 	return s.Server.Serve(limitConnections(s.Server, listener))
 }
 
-// limitConnections returns the listener for a server that limits how many connections the server has at once.
+// limitConnections returns a listener that limits the number of concurrent connections of a server.
 func limitConnections(server *http.Server, listener net.Listener) *connections {
 	c := &connections{Listener: listener, places: make(chan struct{}, 2*connectionsMost)}
 	server.ConnState = c.changed
 	return c
 }
 
-// Accept waits until the server has a place, and accepts a connection. If too many are open, it then closes one.
+// Accept waits for a free place, and accepts a connection. If too many connections are open, Accept closes an existing
+// connection.
 func (c *connections) Accept() (net.Conn, error) {
 	c.places <- struct{}{}
 	conn, err := c.Listener.Accept()
@@ -71,8 +72,8 @@ func (c *connections) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// untilRoom returns how long it takes until there are connections that closeOne may close. It adds a tenth, so that
-// closeOne can choose between several connections that were accepted one after the other.
+// untilRoom returns the time until closeOne may close a connection. The time includes an extra tenth of
+// connectionLeast, so that closeOne can choose between several connections that were accepted one after the other.
 func (c *connections) untilRoom() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +83,8 @@ func (c *connections) untilRoom() time.Duration {
 	return time.Until(c.open[0].accepted.Add(connectionLeast + connectionLeast/10))
 }
 
-// closeOne closes the connection that has waited longest for a request. If all are active, it closes the one that has
-// been active longest. One of the open connections must have lasted for connectionLeast.
+// closeOne closes the connection that has waited longest for a request. If all connections are active, closeOne closes
+// the connection that has been active longest. At least one connection must have been open for connectionLeast.
 func (c *connections) closeOne() {
 	longest := 0
 	for n := range c.open {
@@ -91,11 +92,11 @@ func (c *connections) closeOne() {
 			longest = n
 		}
 	}
-	_ = c.open[longest].conn.Close() // the client loses only an answer
+	_ = c.open[longest].conn.Close() // the client loses only a response
 	c.open = slices.Delete(c.open, longest, longest+1)
 }
 
-// before reports whether a connection is closed before another one.
+// before reports whether closeOne closes this connection before the other connection.
 func (c connection) before(other connection) bool {
 	if c.active != other.active {
 		return !c.active
@@ -103,7 +104,7 @@ func (c connection) before(other connection) bool {
 	return c.since.Before(other.since)
 }
 
-// changed is the ConnState of the server.
+// changed is the server's ConnState callback.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,11 +22,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
-// inUnix is the prefix of a Unix socket's address. Processes that replace each other and share a network each need
-// their own socket.
+// inUnix is the prefix of a Unix socket's address. If a process replaces another process in the same network namespace,
+// each process needs its own socket.
 const inUnix = "unix:"
 
-// serveHTTP serves metrics and health checks at an address, until stop is called.
+// serveHTTP serves metrics and health checks at an address until the caller calls stop.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	more ...prometheus.Collector) (stop func(), err error) {
 	network := "tcp"
@@ -35,7 +35,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 		network = "unix"
 		at = path
 		if there, err := os.Lstat(path); err == nil && there.Mode().Type() == os.ModeSocket {
-			_ = os.Remove(path) // an earlier container's socket, since the directory belongs to the pod
+			_ = os.Remove(path) // the socket is from an earlier container: the directory belongs to the pod
 		}
 	}
 	listener, err := net.Listen(network, at)
@@ -49,20 +49,20 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	server := newServer(p, log, more...)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("cannot serve metrics any longer")
+			log.WithError(err).Error("the server for metrics and health checks failed")
 		}
 	}()
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // a client is slow; nothing to lose
+			_ = server.Close() // a client is slow; closing the connections loses nothing
 		}
 	}, nil
 }
 
-// serveRegistered does the same once the plugin is registered, until the context is done. Until then, the previous
-// process uses the address.
+// serveRegistered serves metrics and health checks from the registration of the plugin until the context is done.
+// Before the registration, the previous process uses the address.
 func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log logrus.FieldLogger,
 	more ...prometheus.Collector) {
 	look := time.NewTicker(time.Second)
@@ -88,8 +88,8 @@ func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log 
 	}
 }
 
-// askReady asks the plugin at a Unix socket whether it is ready, and returns the exit status. The kubelet runs it as a
-// probe in pods that share the node's network.
+// askReady asks the plugin at a Unix socket whether the plugin is ready, and returns the exit status. In pods with host
+// networking, the kubelet runs this check as a probe.
 func askReady(socket string, out io.Writer) int {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return localrpc.Dial(ctx, socket) },
@@ -107,9 +107,9 @@ func askReady(socket string, out io.Writer) int {
 	return 0
 }
 
-// newServer returns a server for /metrics, with the plugin's and other collectors; /healthz, which fails if the plugin
-// does not respond to requests; and /readyz, which fails until the plugin is registered with the runtime, has a
-// configuration, and recognizes devices.
+// newServer returns a server for /metrics, /healthz, and /readyz. /metrics contains the plugin's metrics and those of
+// the given collectors. /healthz fails if the plugin does not respond to requests. /readyz fails until the plugin is
+// registered with the runtime, has a configuration, and recognizes devices.
 func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) limitedServer {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", serveMetrics(newRegistry(p, more...), log))
@@ -128,11 +128,11 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	return limitedServer{&http.Server{
 		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog:       stdlog.New(warnings{log}, "", 0),
-		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB for each connection exceeds the plugin's memory
+		MaxHeaderBytes: 4 << 10, // Go's default, 1 MiB for each connection, exceeds the plugin's memory
 	}}
 }
 
-// warnings logs the messages of package net/http, for example that no descriptor is left.
+// warnings logs messages from package net/http, for example that no file descriptor is left.
 type warnings struct{ logrus.FieldLogger }
 
 func (w warnings) Write(line []byte) (int, error) {

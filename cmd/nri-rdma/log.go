@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// linesKept is how many lines are buffered while the log blocks.
+	// linesKept is the number of lines that are buffered while the log blocks.
 	linesKept = 1000
-	// flushWithin is how long the program waits for the log when it ends.
+	// flushWithin is the longest time that the program waits for the log before it exits.
 	flushWithin = 200 * time.Millisecond
 )
 
-// logOutput returns the log's destination. A runtime discards the output of a plugin that it launched, so such a plugin
-// logs to the node's journal, if there is one: journalctl -t nri-rdma.
+// logOutput returns the log's destination. A runtime discards the output of a plugin that it launched. If the node has
+// a journal, a launched plugin logs to the journal (journalctl -t nri-rdma).
 func logOutput() io.Writer {
 	if registration.Launched() && journal.Enabled() {
 		return journal.New("nri-rdma")
@@ -30,9 +30,9 @@ func logOutput() io.Writer {
 	return os.Stderr
 }
 
-// patientLog passes lines to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, or a full
-// disk. Its callers never wait, since the node's containers wait for them. Lines that do not fit into the buffer are
-// counted, and the count is logged later.
+// patientLog passes lines to a writer that can block or fail, such as an unread pipe, a hanging journal, or a full
+// disk. Callers of Write never wait, since the node's containers wait for these callers. patientLog counts the lines
+// that do not fit into the buffer, and logs the count later.
 type patientLog struct {
 	to    io.Writer
 	lines chan []byte
@@ -46,10 +46,10 @@ func newPatientLog(to io.Writer) *patientLog {
 	return l
 }
 
-// Write implements io.Writer, for one line. It never fails.
+// Write implements io.Writer for one line. Write never fails.
 func (l *patientLog) Write(line []byte) (int, error) {
 	select {
-	case l.lines <- append([]byte{}, line...): // never nil, which marks the end
+	case l.lines <- append([]byte{}, line...): // never nil, since nil marks the end
 	default:
 		l.lost.Add(1)
 	}
@@ -62,13 +62,13 @@ func (l *patientLog) write() {
 		if _, err := l.to.Write(line); err != nil {
 			l.lost.Add(1)
 		} else if lost := l.lost.Swap(0); lost > 0 {
-			// these lines are lost
-			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d log lines were lost while the log could not be written\n", lost)
+			// an error here loses only the count
+			_, _ = fmt.Fprintf(l.to, "nri-rdma: number of log lines lost while the log could not be written: %d\n", lost)
 		}
 	}
 }
 
-// Close writes the buffered lines, if the log accepts them.
+// Close writes the buffered lines, unless the log blocks for longer than flushWithin.
 func (l *patientLog) Close() {
 	late := time.After(flushWithin)
 	select {

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nri-rdma is the NRI plugin that gives RDMA containers the memlock, IPC_LOCK, and devices that they need.
+// Command nri-rdma is the NRI plugin that gives RDMA containers the memlock, CAP_IPC_LOCK, and devices that the
+// containers need.
 package main
 
 import (
@@ -34,8 +35,8 @@ import (
 // version is set at build time.
 var version = "devel"
 
-// exitWrongCall is the exit status for invalid usage: EX_USAGE of sysexits.h. It differs from 2, which Go uses for a
-// panic.
+// exitWrongCall is the exit status for invalid usage: EX_USAGE in sysexits.h. The status differs from 2, which Go uses
+// for a panic.
 const exitWrongCall = 64
 
 type options struct {
@@ -74,13 +75,13 @@ func main() {
 	os.Exit(serve(o, log))
 }
 
-// serve runs the plugin until a signal, and returns the exit status.
+// serve runs the plugin until the process receives a signal, and returns the exit status.
 func serve(o options, log *logrus.Logger) (status int) {
-	signal.Ignore(syscall.SIGPIPE) // the plugin continues if the reader of its log ends
+	signal.Ignore(syscall.SIGPIPE) // the plugin continues even if its log's reader exits
 	out := newPatientLog(logOutput())
 	defer out.Close()
 	log.SetOutput(out)
-	logrus.SetOutput(out) // ttrpc logs there
+	logrus.SetOutput(out) // ttrpc uses logrus's standard logger
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := servePlugin(ctx, o, log); err != nil {
@@ -94,38 +95,38 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.SetOutput(os.Stdout) // for the help; main prints errors
+	f.SetOutput(os.Stdout) // for the help text; main prints errors
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+policy.ConfigFile+
-		" if it exists, else the configuration from the runtime, else the built-in defaults")
+		" if the file exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
-		"the plugin's `NAME`, which the annotation required-plugins.noderesource.dev refers to; by default, rdma, or "+
+		"the plugin's `NAME`, as used in the annotation required-plugins.noderesource.dev; the default is rdma, or "+
 			"rdma-validator with --validate")
-	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower index")
+	f.StringVar(&o.index, "index", "90", "the plugin's two-digit index; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.handover, "handover", "",
-		"the `DIR` through which a new process takes over the connection from the running one, without the runtime "+
-			"noticing; off by default")
+		"hand over the running process's connection to a new process through this `DIR`, so that the runtime does "+
+			"not notice the change; off by default")
 	f.StringVar(&o.http, "http", "",
 		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+
 			"default")
 	f.StringVar(&o.metrics, "http-registered", "",
-		"once the plugin is registered, also serve the --http paths at this `ADDR`; for upgrades with host networking, "+
-			"when the old and new processes run at the same time; off by default")
+		"once the plugin is registered, also serve the --http paths at this `ADDR`; use this flag for upgrades with host "+
+			"networking, where the old and new processes run at the same time; off by default")
 	f.StringVar(&o.ready, "ready", "", "check whether the nri-rdma process that listens on this Unix `SOCKET` "+
 		"(its --http address) is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
-		"the `PATH` of containerd's socket, which is needed to grant CAP_IPC_LOCK; by default, the usual paths under the "+
-			"root directory are tried")
+		"the `PATH` of containerd's socket, which is needed to grant CAP_IPC_LOCK; by default, nri-rdma tries the usual "+
+			"paths under the root directory")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
 		"the containerd namespace of Kubernetes containers")
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices under this `DIR`")
-	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default, "+
+	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; the default is "+
 		podresources.DefaultSocket+" under the root directory")
 	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget,
-		"how long a container's creation may wait for the kubelet and the first inventory of HCAs, in total; at most "+
-			"three quarters of the runtime's timeout for plugins; increase it only if the node is slow")
+		"the longest total time that a container's creation waits for the kubelet and the first inventory of HCAs, limited "+
+			"to three quarters of the runtime's timeout for plugins; increase this value only if the node is slow")
 	f.BoolVar(&o.validate, "validate", false,
-		"run as a second process that changes nothing, and refuses RDMA containers that would start without their grant")
+		"run as a second process that changes nothing, but refuses RDMA containers that would start without their grant")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning, or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -136,12 +137,13 @@ func parseFlags(args []string) (options, error) {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
-		return o, fmt.Errorf("--index %q is not two digits, such as 90", o.index)
+		return o, fmt.Errorf("--index %q is invalid: use two digits, such as 90", o.index)
 	case o.budget < breaker.Enough:
-		return o, fmt.Errorf("--budget %s is too low: a healthy kubelet may need %s", o.budget, breaker.Enough)
+		return o, fmt.Errorf("--budget %s is too low: use at least %s, because even a healthy kubelet can take that long",
+			o.budget, breaker.Enough)
 	}
 	switch {
-	case registration.Launched(): // the runtime takes both from the file's name
+	case registration.Launched(): // the runtime takes the name and the index from the file's name
 		o.name = os.Getenv(api.PluginNameEnvVar)
 		o.index = os.Getenv(api.PluginIdxEnvVar)
 	case o.name == "":
@@ -158,7 +160,7 @@ func newLogger(o options) (*logrus.Logger, error) {
 	log := logrus.New()
 	level, err := logrus.ParseLevel(o.logLevel)
 	if err != nil {
-		return nil, fmt.Errorf("--log-level %q is not debug, info, warning, or error", o.logLevel)
+		return nil, fmt.Errorf("--log-level %q is invalid: use debug, info, warning, or error", o.logLevel)
 	}
 	log.SetLevel(level)
 	switch o.logFormat {
@@ -167,13 +169,13 @@ func newLogger(o options) (*logrus.Logger, error) {
 	case "json":
 		log.SetFormatter(&logrus.JSONFormatter{})
 	default:
-		return nil, fmt.Errorf("--log-format %q is not text or json", o.logFormat)
+		return nil, fmt.Errorf("--log-format %q is invalid: use text or json", o.logFormat)
 	}
 	return log, nil
 }
 
-// deployment returns the DaemonSet that this process belongs to; "" outside a pod of the chart. The environment
-// contains the pod's namespace and name, which is the DaemonSet's name with a random suffix.
+// deployment returns the DaemonSet that this process belongs to, or "" outside a pod of the chart. The environment
+// contains the pod's namespace and name. The pod's name is the DaemonSet's name with a random suffix.
 func deployment(environment func(string) string) string {
 	namespace := environment("NRI_RDMA_NAMESPACE")
 	pod := environment("NRI_RDMA_POD")
@@ -185,7 +187,7 @@ func deployment(environment func(string) string) string {
 }
 
 // raise returns the command that raises the limits of this node's running containers. In a cluster, the command creates
-// a pod, which has more rights than the plugin's.
+// a pod that has more privileges than the plugin's pod.
 func raise(environment func(string) string) string {
 	node := environment("NRI_RDMA_NODE")
 	if node == "" {
@@ -241,7 +243,7 @@ func servePlugin(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	if with.Deployment == "" { // otherwise the process restarts with each new configuration
+	if with.Deployment == "" { // in a DaemonSet, each new configuration restarts the process
 		go config.Follow(ctx, hangup, use)
 	}
 	go notifySystemd(ctx, p, log)

@@ -17,20 +17,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// newRegistry registers the metrics of the plugin and the process, among others. It includes few of Go's runtime
-// metrics, since those would be most of a node's metrics, and no alert uses them.
+// newRegistry registers the metrics of the plugin, of the process, and of the given collectors. newRegistry includes
+// few of Go's runtime metrics. No alert uses Go's runtime metrics, and most of a node's metrics would be Go's runtime
+// metrics.
 func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(p.Collectors(), more...)...)
 	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		plugin.Flag("build_info", "1; the version is in the label.", prometheus.Labels{"version": version},
-			func() bool { return true }))
+		plugin.Flag("build_info", "Always 1. The label contains the version of nri-rdma.",
+			prometheus.Labels{"version": version}, func() bool { return true }))
 	return registry
 }
 
-// serveMetrics serves metrics in Prometheus' text format. Anybody can request them, so concurrent requests share one
-// collection.
+// serveMetrics serves metrics in Prometheus' text format. Anybody can request the metrics, so concurrent requests share
+// one collection.
 func serveMetrics(from prometheus.Gatherer, log logrus.FieldLogger) http.HandlerFunc {
 	var asked singleflight.Group
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +45,7 @@ func serveMetrics(from prometheus.Gatherer, log logrus.FieldLogger) http.Handler
 	}
 }
 
-// collect returns all available metrics, and logs why others are missing.
+// collect returns all available metrics, and logs why other metrics are missing.
 func collect(from prometheus.Gatherer, log logrus.FieldLogger) ([]byte, error) {
 	families, err := from.Gather()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// notifySystemd tells systemd that the program is running, if systemd started it, and notifies the watchdog. The
-// service is ready before the plugin is registered, since the runtime may start later.
+// notifySystemd reports the service as ready and notifies the watchdog, if systemd started the program. The service is
+// ready before the plugin is registered, since the runtime can start later than the service.
 func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) {
 	notified, err := daemon.SdNotify(false, daemon.SdNotifyReady)
 	if err != nil {
@@ -23,7 +23,7 @@ func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger
 	}
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		log.WithError(err).Warn("cannot read systemd's watchdog settings: systemd's watchdog is not notified")
+		log.WithError(err).Warn("cannot read systemd's watchdog settings: the default interval applies")
 	}
 	if !notified {
 		return
@@ -47,7 +47,7 @@ func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) // as above
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) // the socket worked before
 			return
 		}
 	}

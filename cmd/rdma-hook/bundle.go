@@ -26,7 +26,7 @@ type bundle struct {
 	VM json.RawMessage `json:"vm"`
 }
 
-// othersSetMemlock reports whether another program decides the container's memlock, whatever created the container.
+// othersSetMemlock reports whether another program sets the container's memlock, no matter what created the container.
 func (b bundle) othersSetMemlock() bool {
 	for _, limit := range b.Process.Rlimits {
 		if limit.Type == "RLIMIT_MEMLOCK" {
@@ -38,10 +38,10 @@ func (b bundle) othersSetMemlock() bool {
 
 const crioPrefix = "io.kubernetes.cri-o."
 
-// podmanWrites are those of CRI-O's annotations that Podman writes too. CRI-O also writes others.
+// podmanWrites are the CRI-O annotations that Podman also writes. CRI-O writes additional annotations.
 var podmanWrites = []string{"Created", "TTY", "SandboxID", "ContainerType"}
 
-// fromKubernetes reports whether a CRI created the container: containerd's and CRI-O's each write their own
+// fromKubernetes reports whether a container was created through CRI. containerd and CRI-O each write their own
 // annotations.
 func fromKubernetes(annotations map[string]string) bool {
 	for key := range annotations {
@@ -53,7 +53,7 @@ func fromKubernetes(annotations map[string]string) bool {
 	return false
 }
 
-// isSandbox reports from the text of /proc/PID/cmdline whether the process is a sandbox's.
+// isSandbox reports whether a process belongs to a sandbox, based on the text of /proc/PID/cmdline.
 func isSandbox(command []byte) bool {
 	program, _, _ := bytes.Cut(command, []byte{0})
 	return sandbox.Program(string(program))

@@ -48,9 +48,9 @@ func (o *options) flags() *pflag.FlagSet {
 	f.StringVar(&o.memlock, "memlock", "unlimited",
 		"raise a lower RLIMIT_MEMLOCK to this `SIZE`, such as 16Gi or unlimited")
 	f.BoolVar(&o.kubernetes, "kubernetes", false,
-		"also raise the limit of Kubernetes containers, on a node where nri-rdma has not run since boot")
+		"also raise the limit of Kubernetes containers if nri-rdma has not run since the node booted")
 	f.BoolVar(&o.required, "required", false,
-		"exit with 1 if memlock cannot be raised, so that the runtime does not start the container")
+		"exit with status 1 if memlock cannot be raised, so that the runtime does not start the container")
 	f.DurationVar(&o.within, "within", 2*time.Second, "give up after this `TIME`")
 	return f
 }
@@ -92,14 +92,14 @@ func (o options) raise(in io.Reader, processes *limits.Processes) error {
 // inForce is the policy file that a registered plugin writes.
 const inForce = "/run/rdma-spec/policy.yaml"
 
-// raisesKubernetes reports whether the hook decides about Kubernetes containers. By default, the plugin does, even if
-// it is not running.
+// raisesKubernetes reports whether the hook raises the limits of Kubernetes containers. By default, the plugin sets
+// these limits, and the hook leaves them unchanged even if the plugin is not running.
 func (o options) raisesKubernetes() bool {
 	_, err := os.Lstat(o.inForce)
 	return o.kubernetes && errors.Is(err, fs.ErrNotExist)
 }
 
-// idMost bounds how much of a container's ID a message contains.
+// idMost is the maximum number of characters of a container's ID in a message.
 const idMost = 64
 
 // state is the part of an OCI state that the hook needs.
@@ -110,7 +110,7 @@ type state struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// readState reads the whole input, since a runtime may fail if it cannot write all of it.
+// readState reads the whole input, because a runtime might fail if it cannot write the whole OCI state.
 func readState(in io.Reader) (s state, err error) {
 	text, err := io.ReadAll(io.LimitReader(in, stateMost+1))
 	if err != nil {
@@ -121,11 +121,11 @@ func readState(in io.Reader) (s state, err error) {
 		return s, errors.Join(fmt.Errorf("the OCI state on standard input is longer than %d bytes", stateMost), err)
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
-		return s, errors.New("standard input is not an OCI state: run this as a createRuntime hook")
+		return s, errors.New("standard input is not an OCI state: run rdma-hook as a createRuntime hook")
 	}
 	switch {
 	case s.PID <= 1:
-		return s, errors.New("the OCI state has no process: run this as a createRuntime hook")
+		return s, errors.New("the OCI state has no process: run rdma-hook as a createRuntime hook")
 	case !filepath.IsAbs(s.Bundle):
 		return s, errors.New("the OCI state has no bundle")
 	}

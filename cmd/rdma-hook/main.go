@@ -1,15 +1,15 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-hook raises the RLIMIT_MEMLOCK of a container's first process. An OCI runtime runs it between the
-// container's creation and its start. A CDI file lists it as a createRuntime hook, since CDI has no rlimits. The
-// runtime runs it for each container with a CDI device, so it is a separate program with few imports, which starts in a
-// fraction of the time that rdma-spec needs.
+// Command rdma-hook raises the RLIMIT_MEMLOCK of a container's first process. An OCI runtime runs the hook between the
+// creation and the start of the container. A CDI file lists rdma-hook as a createRuntime hook, because CDI does not
+// support rlimits. The runtime runs the hook for each container with a CDI device. For this reason, rdma-hook is a
+// separate program with few imports, and starts much faster than rdma-spec.
 //
-// It depends on neither HCAs nor the policy. If another party decides the container's memlock, it leaves the container
-// unchanged. That party is the spec's author if the bundle's config.json sets RLIMIT_MEMLOCK, and the plugin under
-// Kubernetes, unless an administrator says that the node has none. It also leaves sandboxed containers unchanged, whose
-// process is a virtual machine monitor.
+// The hook does not depend on HCAs or the policy. If the bundle's config.json sets RLIMIT_MEMLOCK, the hook leaves the
+// container unchanged. Under Kubernetes, the plugin sets memlock, so the hook leaves the container unchanged unless an
+// administrator specifies that the node has no plugin. The hook also leaves sandboxed containers unchanged, because
+// their process is a virtual machine monitor.
 package main
 
 import (
@@ -27,17 +27,17 @@ import (
 const program = "rdma-hook"
 
 const help = `As a createRuntime hook, raise the RLIMIT_MEMLOCK of a container's first process. Runtimes discard
-a hook's output, so errors are also written to the journal: journalctl -t rdma-hook. After an
-error, the exit status is still 0, and the container starts.
+a hook's output, so errors are also written to the journal. To read them, run journalctl -t
+rdma-hook. Without --required, the exit status is 0 even after an error, and the container starts.
 `
 
 func main() {
 	os.Exit(runHook(os.Args[1:], os.Stdin, os.Stderr, inForce, limits.New("/"), journal.New(program).Error))
 }
 
-// runHook runs the hook and returns the exit status. A status other than 0 keeps the container from starting, so an
-// error causes one only with --required. A runtime discards the hook's output if the status is 0, so errors also go to
-// the journal.
+// runHook runs the hook and returns the exit status. A status other than 0 prevents the container from starting, so an
+// error causes such a status only with --required. If the status is 0, the runtime discards the hook's output, so
+// errors are also written to the journal.
 func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes,
 	log func(line string) error) int {
 	o := options{inForce: policy}
@@ -56,7 +56,7 @@ func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, pr
 	}
 	err := o.inTime(func() error {
 		if wrong != nil {
-			_, _ = io.Copy(io.Discard, stdin) // a runtime may fail if it cannot write all of it
+			_, _ = io.Copy(io.Discard, stdin) // a runtime might fail if it cannot write the whole state
 			return wrong
 		}
 		return o.raise(stdin, processes)

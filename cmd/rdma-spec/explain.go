@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// newExplainCommand is explain with what is known of this node.
+// newExplainCommand returns the explain command with the HCAs and the policy of this node.
 func newExplainCommand() *cobra.Command {
 	var root string
 	return explain.Command(explain.Machine{

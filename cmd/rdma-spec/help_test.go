@@ -129,7 +129,7 @@ func TestExecute_fullStandardOutput(t *testing.T) {
 				var stderr bytes.Buffer
 				status := execute(args, strings.NewReader(""), full, &stderr)
 				lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
-				const want = "rdma-spec: cannot write to standard output: no space left on device: free up space there, and retry"
+				const want = "rdma-spec: cannot write to standard output: no space left on device: free up space on the file system, and retry"
 				if status != 3 || lines[len(lines)-1] != want || strings.Count(stderr.String(), "standard output") != 1 {
 					t.Errorf("exit status %d, want 3; stderr %q, want %q", status, lines, want)
 				}

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-spec is the tool for administrators of RDMA nodes: it sets nodes up, finds what is wrong with them,
-// lists HCAs and running RDMA containers, repairs containers, explains what the nri-rdma plugin does with a pod, and
-// writes base specs and CDI files.
+// Command rdma-spec is the command line for administrators of RDMA nodes. It configures nodes, diagnoses faults, and
+// lists HCAs and running RDMA containers. It also raises the memlock of running containers, shows what the nri-rdma
+// plugin grants to a pod, and writes base specs and CDI files.
 //
-// Results go to stdout, everything else to stderr. The exit status is 0 when all is well, 1 when it found a problem, 2
-// for a wrong call, and 3 when it could not look or could not do what it was asked for.
+// Results go to stdout, and all other output goes to stderr. The exit status is 0 if there is no problem, 1 if
+// rdma-spec found a problem, 2 for a usage error, and 3 if a check or the requested change was not possible.
 package main
 
 import (
@@ -40,7 +40,7 @@ var version = "devel"
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// execute carries out a call and returns the exit status.
+// execute runs a command and returns the exit status.
 func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	cli.Version = version
 	root := newRootCommand()
@@ -57,12 +57,12 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma-spec",
 		Short: "Grant RDMA containers memlock, IPC_LOCK, and devices",
-		Long: `rdma-spec configures nodes for RDMA containers, and finds faults on the nodes. It shows a
-node's HCAs and RDMA containers, explains what the nri-rdma plugin does with a pod, and writes base
-specs and CDI files for runtimes without NRI.
+		Long: `rdma-spec configures nodes for RDMA containers, and diagnoses faults on nodes. It lists a node's
+HCAs and RDMA containers, and shows what the nri-rdma plugin grants to a pod. For runtimes without
+NRI, it writes base specs and CDI files.
 
-Exit status: 0 if there is no problem, 1 if rdma-spec found a problem, 2 for a usage error, and 3
-if a check or the requested change was not possible.`,
+The exit status is 0 if there is no problem, 1 if rdma-spec found a problem, 2 for a usage error,
+and 3 if a check or the requested change was not possible.`,
 		Example: `  rdma-spec devices
   rdma-spec status
   rdma-spec explain pod.yaml`,
@@ -74,7 +74,7 @@ if a check or the requested change was not possible.`,
 			return cmd.Help()
 		},
 	}
-	root.Flags().BoolP("version", "v", false, "version for rdma-spec")
+	root.Flags().BoolP("version", "v", false, "print the version of rdma-spec")
 	wrapFlags(root)
 	root.AddCommand(node.ReadHCAsCommand(), newWhyCommand(checks.All()))
 	root.AddGroup(
@@ -89,8 +89,9 @@ if a check or the requested change was not possible.`,
 	return root
 }
 
-// wrapFlags has the usage of all commands wrap the texts of flags. A template of cobra's would do that as well, and so
-// print the version, but text/template finds methods by their names: the linker then keeps all of them, which are 4 MB.
+// wrapFlags makes the usage text of all commands wrap the descriptions of flags. A cobra template could also do this,
+// and could print the version. However, text/template finds methods by name, so the linker would keep all methods,
+// which take up 4 MB.
 func wrapFlags(root *cobra.Command) {
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
@@ -110,22 +111,22 @@ func wrapFlags(root *cobra.Command) {
 	})
 }
 
-// newManCommand is for packages.
+// newManCommand returns the hidden command with which packages write the manual pages.
 func newManCommand(root *cobra.Command) *cobra.Command {
-	root.DisableAutoGenTag = true // it has the day on which a page is made
+	root.DisableAutoGenTag = true // the tag contains the date on which a page is generated
 	return &cobra.Command{
-		Use: "man FOLDER", Short: "Write the manual pages for all commands", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "man DIR", Short: "Write the manual pages for all commands", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "rdma-spec " + version}, args[0])
 		},
 	}
 }
 
-// newSleepCommand is for the pods of kubectl rdma, which calls other commands beside it. Their image has nothing else
-// that does not end.
+// newSleepCommand returns the hidden command that keeps the pods of kubectl rdma running while kubectl rdma runs other
+// commands in the pods. The pods' image contains no other program that keeps running.
 func newSleepCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "sleep DURATION", Short: "Do nothing for this long", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "sleep DURATION", Short: "Wait for DURATION, and exit", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			long, err := time.ParseDuration(args[0])
 			if err != nil {
@@ -140,7 +141,7 @@ func newSleepCommand() *cobra.Command {
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version",
+		Short:   "Print the version of rdma-spec",
 		Example: "  rdma-spec version",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

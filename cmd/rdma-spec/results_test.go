@@ -84,7 +84,7 @@ func inBytes(typ reflect.Type) (fields []reflect.StructField) {
 	limits := map[reflect.Type][]string{reflect.TypeFor[spec.Grant](): {"Memlock"}, reflect.TypeFor[spec.Rlimit](): {"Soft", "Hard"}}
 	for _, name := range limits[typ] {
 		fields = append(fields, reflect.StructField{Name: name + "Bytes", Type: reflect.TypeFor[uint64](), Tag: reflect.StructTag(
-			`json:"` + strings.ToLower(name) + `Bytes" jsonschema_description:"` + name + `Bytes is the same in bytes."`)})
+			`json:"` + strings.ToLower(name) + `Bytes" jsonschema_description:"` + name + `Bytes is ` + name + ` in bytes."`)})
 	}
 	return fields
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
-// newWhyCommand is why with the checks of this node, or of an archive.
+// newWhyCommand returns the why command with the checks of this node or of a support bundle.
 func newWhyCommand(checks []doctor.Check) *cobra.Command {
 	var look bool
 	o := node.Options{Timeout: node.Daemons}
 	return command.New(command.Machine{
 		Program: "rdma-spec",
 		AddFlags: func(f *pflag.FlagSet) {
-			f.BoolVar(&look, "doctor", false, "run the checks for the causes on this node, and list first the causes "+
-				"that these checks find")
-			node.AddRootFlag(f, &o.Root, "the files for these checks")
+			f.BoolVar(&look, "doctor", false, "check this node for the possible causes, and list confirmed "+
+				"causes first")
+			node.AddRootFlag(f, &o.Root, "the files that these checks need")
 			f.StringVar(&o.Config, "config", "", "use this configuration `FILE` instead of the policy in force")
 		},
 		Wrong: func(ctx context.Context, pages []string, stderr io.Writer) (map[string]bool, error) {

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// DidYouMean ends the message about a word that is not known, with the known one that is nearest; "" if none is near.
+// DidYouMean returns the end of a message about an unknown word, with the most similar known word; "" if no known word
+// is similar.
 func DidYouMean(word string, known []string) string {
-	const letters = 3 // for each, one edit
+	const letters = 3 // one edit is allowed per three letters
 	best := ""
 	least := len(word) / letters
 	for _, k := range slices.Sorted(slices.Values(known)) {
@@ -26,7 +27,8 @@ func DidYouMean(word string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is how many letters have to be added, removed, replaced, or exchanged with their neighbour.
+// distance returns the number of edits between two words. An edit adds, removes, or replaces a letter, or swaps two
+// adjacent letters.
 func distance(a, b string) int {
 	before := make([]int, len(b)+1)
 	row := make([]int, len(b)+1)

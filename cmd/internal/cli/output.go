@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli provides what all commands have in common for their user: output formats, tables, errors and exit
-// statuses, completion, and advice. It does not know RDMA.
+// Package cli provides the user interface that all commands share: output formats, tables, errors and exit statuses,
+// completion, and advice. It contains nothing about RDMA.
 package cli
 
 import (
@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The formats of results. A subcommand offers those that make sense for it.
+// The formats of results. Each subcommand supports some of them.
 const (
 	FormatTable = "table"
 	FormatText  = "text"
@@ -33,15 +33,15 @@ const (
 	FormatYAML  = "yaml"
 )
 
-// FormatFlag is the value of a --output flag: one of the formats on offer.
+// FormatFlag is the value of a flag --output, one of the supported formats.
 type FormatFlag struct {
 	Format string
 	offer  []string
 	cmd    *cobra.Command
 }
 
-// AddFormatFlag adds the flag -o, --output to a command. The first format is the default; one that is not on offer is a
-// wrong call.
+// AddFormatFlag adds the flag -o, --output to a command. The first format is the default. Any other format than those
+// in offer is a usage error.
 func AddFormatFlag(cmd *cobra.Command, offer ...string) *FormatFlag {
 	f := &FormatFlag{Format: offer[0], offer: offer, cmd: cmd}
 	cmd.Flags().VarP(f, "output", "o", "the `FORMAT` of the result: "+strings.Join(offer, ", "))
@@ -52,7 +52,7 @@ func AddFormatFlag(cmd *cobra.Command, offer ...string) *FormatFlag {
 // APIVersion is the version of all results for programs.
 const APIVersion = "rdma-spec/v1alpha1"
 
-// Meta begins a result for programs.
+// Meta contains the first fields of a result for programs.
 type Meta struct {
 	// APIVersion is the version of the result's fields.
 	APIVersion string `json:"apiVersion"`
@@ -60,10 +60,10 @@ type Meta struct {
 	Kind string `json:"kind"`
 }
 
-// Result begins the result of a command, such as ConfigCheck.
+// Result returns the Meta for a kind of result, such as ConfigCheck.
 func Result(kind string) Meta { return Meta{APIVersion, kind} }
 
-// AddDurationFlag adds a flag with a duration, which is not negative.
+// AddDurationFlag adds a flag for a non-negative duration.
 func AddDurationFlag(f *pflag.FlagSet, value *time.Duration, name string, unset time.Duration, usage string) {
 	*value = unset
 	f.Var((*duration)(value), name, usage)
@@ -90,14 +90,14 @@ func (d *duration) Set(text string) error {
 	return nil
 }
 
-// AddFileFlag adds the flag --to, which names the file that a command writes.
+// AddFileFlag adds the flag --to for the path of the file that a command writes.
 func AddFileFlag(f *pflag.FlagSet, file *string, usage string) {
 	f.StringVar(file, fileFlag, "", usage)
 }
 
 const fileFlag = "to"
 
-// fileHint completes the error of a call that names a file as the format.
+// fileHint returns the end of an error message for a file name in place of a format.
 func fileHint(cmd *cobra.Command) string {
 	if cmd.Flags().Lookup(fileFlag) == nil {
 		return ": to write a file, redirect standard output"
@@ -105,7 +105,7 @@ func fileHint(cmd *cobra.Command) string {
 	return ": to write a file, use --to"
 }
 
-// flagError is the error of a call with a wrong flag.
+// flagError returns the error for an invalid flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -141,7 +141,7 @@ func (f *FormatFlag) Set(s string) error {
 	return nil
 }
 
-// ResultWriter remembers the first write that failed, so that no result is lost with exit status 0. Cobra ignores such
+// ResultWriter stores the first write error, so that the exit status is not 0 if a result is lost. Cobra ignores write
 // errors.
 type ResultWriter struct {
 	io.Writer
@@ -157,7 +157,7 @@ func (w *ResultWriter) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// WriteStructured writes a result for programs: as JSON, indented and with <, > and & as they are, or as YAML with the
+// WriteStructured writes a result for programs, either as indented JSON with <, >, and & unescaped, or as YAML with the
 // same keys.
 func WriteStructured(w io.Writer, format string, v any) error {
 	switch format {
@@ -177,16 +177,17 @@ func WriteStructured(w io.Writer, format string, v any) error {
 	return fmt.Errorf("output format %q is neither json nor yaml", format)
 }
 
-// WriteTable writes a result for people: a header in capitals and a line for each row, in columns that are two spaces
-// apart. An empty cell shows as "-", so that every line has as many fields as the header.
+// WriteTable writes a result for people: a header in capitals and a line for each row. Columns are two spaces apart. An
+// empty cell is written as "-", so that every line has the same number of fields as the header.
 func WriteTable(w io.Writer, header []string, rows [][]string) error {
 	return NewTable(w, header).Write(rows)
 }
 
-// Table is a table whose rows come in several parts. The columns of a part are at least as wide as those before.
+// Table is a table whose rows are written in several parts. The columns of a part are at least as wide as in earlier
+// parts.
 type Table struct {
 	out    io.Writer
-	header []string // until it is written
+	header []string // nil after it has been written
 	widths []int
 }
 
@@ -195,7 +196,7 @@ func NewTable(w io.Writer, header []string) *Table {
 	return &Table{out: w, header: header, widths: make([]int, len(header))}
 }
 
-// Write writes more rows, the first time below the header.
+// Write writes more rows. The first call also writes the header.
 func (t *Table) Write(rows [][]string) error {
 	var lines [][]string
 	if t.header != nil {
@@ -226,7 +227,7 @@ func (t *Table) Write(rows [][]string) error {
 	return err
 }
 
-// Complete has the shell complete a flag's value by words; they may depend on what is typed so far.
+// Complete makes the shell complete a flag's value. words can depend on the text typed so far.
 func Complete(cmd *cobra.Command, flag string, words func(typed string) []string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string,
 		cobra.ShellCompDirective) {
@@ -237,7 +238,7 @@ func Complete(cmd *cobra.Command, flag string, words func(typed string) []string
 	}
 }
 
-// IsTerminal reports whether a result goes to a terminal.
+// IsTerminal reports whether a writer writes to a terminal.
 func IsTerminal(w io.Writer) bool {
 	if result, ok := w.(*ResultWriter); ok {
 		w = result.Writer
@@ -246,12 +247,13 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// PlainText makes one line of a text without what could move the cursor: texts have what files and containers have.
+// PlainText converts a text to one line without control characters, because texts can contain content from files and
+// containers.
 func PlainText(text string) string {
 	return strings.Map(Printable, strings.ReplaceAll(text, "\n", " "))
 }
 
-// Printable replaces the characters that steer a terminal: somebody else may have written the text.
+// Printable replaces characters that control a terminal, because the text can come from an untrusted source.
 func Printable(r rune) rune {
 	if r == '\n' || unicode.IsPrint(r) {
 		return r
@@ -261,7 +263,7 @@ func Printable(r rune) rune {
 
 var plainWord = regexp.MustCompile(`^[-A-Za-z0-9_./:,@%+=]+$`)
 
-// ShellWord quotes a word for a shell, where it needs that.
+// ShellWord quotes a word for a shell if necessary.
 func ShellWord(word string) string {
 	if plainWord.MatchString(word) {
 		return word
@@ -269,19 +271,19 @@ func ShellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// WriteNotes writes the first notes about a node, and how many more there are.
+// WriteNotes writes the first notes about a node, and the number of omitted notes.
 func WriteNotes(stderr io.Writer, notes []string) {
 	const most = 10
 	for i, note := range notes {
 		if i == most {
-			fmt.Fprintf(stderr, "rdma-spec: %d more lines like these are omitted\n", len(notes)-most)
+			fmt.Fprintf(stderr, "rdma-spec: %d more lines are omitted\n", len(notes)-most)
 			return
 		}
 		fmt.Fprintf(stderr, "rdma-spec: %s\n", PlainText(note))
 	}
 }
 
-// Counted returns a number and what is counted, in the singular or plural.
+// Counted returns a number with its noun in the singular or plural.
 func Counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Run carries out a call of a command and returns the exit status. release is called at the end.
+// Run executes a command and returns the exit status. It calls release at the end.
 func Run(root *cobra.Command, release func() error, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
@@ -58,8 +58,9 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 	return 3
 }
 
-// refuseUnknownShell makes a wrong call of a shell that cobra has no completion for: cobra prints its help, and exits
-// with 0. It comes after the outputs, which cobra's command keeps.
+// refuseUnknownShell turns the completion command for an unknown shell into a usage error. By default, cobra prints the
+// help and exits with 0. The call must follow the calls that set the outputs, because cobra's command keeps the
+// outputs.
 func refuseUnknownShell(root *cobra.Command) {
 	const completion = "completion"
 	root.InitDefaultCompletionCmd(completion)
@@ -71,7 +72,7 @@ func refuseUnknownShell(root *cobra.Command) {
 	}
 }
 
-// unknownCommand is cobra's error about a command that is not there.
+// unknownCommand matches cobra's error about an unknown command.
 var unknownCommand = regexp.MustCompile(`^unknown command "(.*)" for "`)
 
 // names returns the names of a command's subcommands.
@@ -84,22 +85,22 @@ func names(of *cobra.Command) (all []string) {
 	return all
 }
 
-// ExitStatus makes the program exit with it, and without another message.
+// ExitStatus makes the program exit with this status, without a message.
 type ExitStatus int
 
 // Error implements error.
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// usageError is a wrong call.
+// usageError is a usage error.
 type usageError struct{ error }
 
-// Usage makes a wrong call of an error: the program exits with 2.
+// Usage converts an error to a usage error, with exit status 2.
 func Usage(err error) error { return usageError{err} }
 
-// ErrProblemFound makes the program exit with 1 and without another message.
+// ErrProblemFound makes the program exit with status 1, without a message.
 var ErrProblemFound = errors.New("problem found")
 
-// IsUsageError reports whether an error is a wrong call. Cobra's own errors about commands and arguments have no type.
+// IsUsageError reports whether an error is a usage error. Cobra's own errors about commands and arguments have no type.
 func IsUsageError(err error) bool {
 	var usage usageError
 	if errors.As(err, &usage) {
@@ -117,19 +118,19 @@ const (
 	GroupConfiguration = "configuration"
 )
 
-// Version is the program's: main sets it, since it is set there when the program is built.
+// Version is the program's version. main sets it from the version that is set at build time.
 var Version = "devel"
 
 // Advice returns the fix for an error of the node's files; "" if the error needs none.
 func Advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return ": free up space there, and retry"
+		return ": free up space on the file system, and retry"
 	case errors.Is(err, syscall.EROFS):
 		return ": choose a writable path"
 	case errors.Is(err, syscall.EXDEV): // spec/files/atomicfile, in a drop-in directory
-		return ": its directory is a mount point: write the file to another directory, and then move it to the mount " +
-			"point"
+		return ": the file's directory is a mount point: write the file to another directory, and then move it to " +
+			"the mount point"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case os.Geteuid() > 0:

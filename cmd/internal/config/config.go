@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package config implements the command config of rdma-spec and kubectl-rdma, which checks and shows the plugin's
-// configuration. It reads only the given file, or the default one, and nothing else from a node.
+// configuration. From a node, the package reads only the given file or the default file.
 package config
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Command is config on a node.
+// Command returns the command config for a node.
 func Command() *cobra.Command {
 	cmd := newCommand("Check or show the plugin's configuration", `  rdma-spec config check config.yaml
   rdma-spec config show`)
 	cmd.AddCommand(newCheckCommand(&cobra.Command{
 		Use:  "check [FILE|-]",
 		Args: cobra.MaximumNArgs(1),
-		Long: "Check a configuration as the plugin does when it reads one. Without FILE, check\n" + policy.ConfigFile,
+		Long: "Check a configuration in the same way as the plugin does. Without FILE, check\n" + policy.ConfigFile,
 		Example: `  rdma-spec config check
   rdma-spec config check config.yaml
   rdma-spec config check - < config.yaml`,
@@ -51,13 +51,14 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// OffNode is config on a machine that is not a node, where the file has to be given.
+// OffNode returns the command config for a machine that is not a node. On such a machine, the file argument is
+// required.
 func OffNode(program string) *cobra.Command {
 	cmd := newCommand("Check the plugin's configuration", "  "+program+" config check config.yaml")
 	cmd.AddCommand(newCheckCommand(&cobra.Command{
 		Use:  "check FILE|-",
 		Args: cobra.ExactArgs(1),
-		Long: "Check a configuration as the plugin does\nwhen it reads one",
+		Long: "Check a configuration in the same way as\nthe plugin does",
 		Example: "  " + program + ` config check config.yaml
   ` + program + " config check - < config.yaml",
 	}))
@@ -69,20 +70,21 @@ func newCommand(short, example string) *cobra.Command {
 		GroupID: cli.GroupConfiguration, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 }
 
-// newCheckCommand completes check: its use, arguments, and what it checks are given.
+// newCheckCommand completes a check command with a given use, arguments, and description.
 func newCheckCommand(check *cobra.Command) *cobra.Command {
 	check.Short = "Find problems in a configuration"
 	check.Long += `; - is standard input. Each problem is one line with the path of
 the key.
 
-A rule that can never match, because an earlier rule matches all its containers, is a problem as
-well. The check does not detect such a rule if no single earlier rule, but several together, match
-all its containers, or if both rules contain globs with ? or [ ]. The check warns of
-settings that make every container on a node wait for the kubelet's response: optIn.resources, and
-a rule with resources and no namespaces. It also warns if "ipcLock: requested" is combined with
-a limited memlock, because the setting then has no effect.
+A rule that can never match, because an earlier rule matches all of its containers, is also a
+problem. The check does not detect such a rule if several earlier rules are necessary to match all
+of its containers, or if the rule and the earlier rule both contain globs with ? or [ ]. The check
+warns about settings that make every container on a node wait for the kubelet's response:
+optIn.resources, and a rule with resources and no namespaces. The check also warns if a limited
+memlock makes "ipcLock: requested" ineffective.
 
-The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
+The exit status is 1 if the configuration has a problem, and 3 if the configuration
+cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
 	check.RunE = func(cmd *cobra.Command, args []string) error {
 		return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(),
@@ -91,7 +93,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 	return check
 }
 
-// readPolicy is policy.LoadOr with - for standard input.
+// readPolicy is policy.LoadOr, but accepts - for standard input.
 func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, err error) {
 	if file != "-" {
 		return policy.LoadOr(file, policy.ConfigFile)
@@ -107,29 +109,29 @@ func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, 
 }
 
 const (
-	standardInput = "standard input" // as results call it
+	standardInput = "standard input" // the name in results
 	stdinMost     = 4 << 20          // bytes; the largest configuration has 1 MiB
 )
 
-// Result is whether a configuration is valid.
+// Result is the result of a configuration check.
 type Result struct {
 	cli.Meta
 	// File is the path of the configuration that was checked.
 	File string `json:"file"`
-	// Valid is whether the plugin accepts the configuration.
+	// Valid is true if the plugin accepts the configuration.
 	Valid bool `json:"valid"`
 	// Rules is the number of rules in the configuration.
 	Rules int `json:"rules"`
-	// Problems are what is wrong with the configuration.
+	// Problems are the errors in the configuration.
 	Problems []string `json:"problems"`
 	// Warnings are keys of a valid configuration that have no effect, or that affect containers without RDMA.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// unknownKey is the error about a key that a configuration does not have: the last of its path.
+// unknownKey matches the error about an unknown key, and captures the last part of the key's path.
 var unknownKey = regexp.MustCompile(`unknown field "(?:[^"]*\.)?([A-Za-z]+)"$`)
 
-// keysOf adds the keys of a configuration's type, and of those in it.
+// keysOf adds the keys of a configuration's type, and of its nested types.
 func keysOf(t reflect.Type, keys []string) []string {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:

@@ -20,32 +20,32 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Machine is where manifests are explained.
+// Machine is the machine on which manifests are explained.
 type Machine struct {
-	// Program is the command in front of explain, as its caller writes it.
+	// Program is the command before explain on the command line.
 	Program string
-	// Policy is what the help of --config says of the policy that decides without it.
+	// Policy describes the default policy in the help of --config.
 	Policy string
-	// Node is what the help of --hca says of the node without it.
+	// Node describes the default node in the help of --hca.
 	Node string
-	// AddFlags adds the flags that choose the node; nil where the machine is none.
+	// AddFlags adds the flags that select the node. It is nil if the machine is not a node.
 	AddFlags func(*pflag.FlagSet)
-	// HCANames completes a list of HCAs; nil where nothing is known of any.
+	// HCANames completes a list of HCAs. It is nil if no HCAs are known.
 	HCANames func(typed string) []string
-	// Open opens the node by those flags, with the policy of a configuration file; where that is "", with the node's own.
-	// Another says that the policy decides for the HCAs of another node.
+	// Open opens the selected node, with the policy from the configuration file. If config is "", the policy is the node's
+	// own. another is true if the HCAs belong to another node.
 	Open func(config string, another bool) (Node, error)
 }
 
-// Node is what is known of the node that a manifest is explained for.
+// Node contains the policy and the HCAs of the node for which a manifest is explained.
 type Node struct {
 	Policy *policy.Policy
-	Source string // what the policy is called
+	Source string // the name of the policy's source
 	HCAs   func() (*hca.Inventory, error)
 	Close  func() error
 }
 
-// NoNode is a machine that is no node: the defaults decide, and there are no HCAs.
+// NoNode returns a machine that is not a node. It has the default policy and no HCAs.
 func NoNode(program string) Machine {
 	return Machine{Program: program, Policy: "the built-in defaults", Node: "a node without HCAs",
 		Open: func(config string, _ bool) (Node, error) {
@@ -63,28 +63,27 @@ type options struct {
 	Machine
 }
 
-// Command is explain on a machine.
+// Command returns the command explain for a machine.
 func Command(m Machine) *cobra.Command {
 	o := options{Machine: m}
 	cmd := &cobra.Command{
 		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers in a manifest",
-		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
-which signal makes it one, which rule applies, and what the container is granted. If the plugin
-would refuse the container, the output contains the error. The command uses the plugin's own code.
--o json also shows the additions to each container's OCI spec. The manifest can contain any object
-that has containers: a Pod, a Deployment, an MPIJob …
+		Long: `Show nri-rdma's decision for each container of a manifest: whether the container is an RDMA
+container, the signal, the policy rule, and the grant. If the plugin would refuse the container,
+the output contains the error. The command uses the plugin's own code. -o json also shows the
+additions to each container's OCI spec. The manifest can contain any object with containers, such
+as a Pod, a Deployment, or an MPIJob.
 
-There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
-verbs devices. The third verdict is for containers with an extended resource or a DRA claim,
+The verdicts are "RDMA", "not RDMA", and "RDMA if its device plugin or DRA driver injects verbs
+devices". The third verdict is for containers with an extended resource or a DRA claim,
 because only the node knows whether verbs devices are injected. To get a definite verdict, set
 --assume-devices to globs that match the names of extended resources, or claim/NAME for DRA
-claims. The command assumes that verbs devices are injected for matching resources, and for no
-others.
+claims. The command assumes that verbs devices are injected only for matching resources.
 
 The exit status is 1 if a container would be refused, or if the manifest has a problem. With
-the third verdict, the status is also 1 if the container would be refused when its device plugin or
-DRA driver injects verbs devices.`,
+the third verdict, the status is also 1 if the container would be refused with injected verbs
+devices.`,
 		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
   %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),
@@ -93,7 +92,7 @@ DRA driver injects verbs devices.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0 && o.manifest != "":
-				return cli.Usage(fmt.Errorf("name one manifest: %s, or -f %s", args[0], o.manifest))
+				return cli.Usage(fmt.Errorf("specify only one manifest: %s, or -f %s", args[0], o.manifest))
 			case len(args) > 0:
 				o.manifest = args[0]
 			}
@@ -107,8 +106,8 @@ DRA driver injects verbs devices.`,
 	f.StringSliceVar(&o.hcas, "hca", nil,
 		"assume a node whose HCAs have these `NAMES` and are all ACTIVE; the default is "+m.Node)
 	f.StringSliceVar(&o.assume, "assume-devices", nil,
-		"assume that verbs devices are injected for resources that match these `GLOBS`, and for no others; write "+
-			"claim/NAME for DRA claims")
+		"assume that verbs devices are injected only for resources that match these `GLOBS`; for DRA claims, write "+
+			"claim/NAME")
 	if m.AddFlags != nil {
 		m.AddFlags(f)
 	}
@@ -119,7 +118,7 @@ DRA driver injects verbs devices.`,
 	return cmd
 }
 
-// Result is what the plugin would do with each container of a manifest.
+// Result contains the plugin's decision for each container of a manifest.
 type Result struct {
 	cli.Meta
 	// Configuration is the path of the policy in force or of the configuration, or "defaults".
@@ -128,7 +127,7 @@ type Result struct {
 	HCAs []string `json:"hcas"`
 	// Pods are the pod templates in the manifest.
 	Pods []Pod `json:"pods"`
-	// Problems are what is wrong with the manifest.
+	// Problems are the errors in the manifest.
 	Problems []string `json:"problems,omitempty"`
 	// Unexplained are the objects from which no pod could be read, and the reasons.
 	Unexplained []string `json:"unexplained,omitempty"`
@@ -138,7 +137,7 @@ type Result struct {
 	fails bool // a container would be refused, or the manifest has a problem
 }
 
-// Pod is a pod template in the manifest, and what the plugin would do with its containers.
+// Pod is a pod template in the manifest, with the plugin's decisions for its containers.
 type Pod struct {
 	manifest.Pod
 	// Containers are all containers of the template.
@@ -182,7 +181,7 @@ func (o options) read(from io.Reader) (manifest.Manifest, error) {
 	}
 	m, err := manifest.Read(from)
 	if err == nil && len(m.Pods)+len(m.Unexplained) == 0 {
-		err = errors.New("it contains no containers: expected a Pod, or another object with a list of containers")
+		err = errors.New("the manifest contains no containers: expected a Pod, or another object with a list of containers")
 	}
 	if err != nil {
 		return m, fmt.Errorf("%s: %w", o.manifest, err)
@@ -196,7 +195,7 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { _ = n.Close() }() // it was only read
+	defer func() { _ = n.Close() }() // opened only for reading
 	result := Result{Meta: cli.Result("Explain"), Configuration: n.Source, HCAs: []string{}, Problems: m.Problems,
 		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
 	e := Explainer{Policy: n.Policy, Assume: o.assume}
@@ -209,8 +208,8 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (Result, error) 
 		result.HCAs = append(result.HCAs, h.Name)
 	}
 	if len(result.HCAs) == 0 {
-		fmt.Fprintln(stderr, o.Program+": no HCA is specified or found, so the result is for a node without HCAs: name "+
-			"the node's HCAs, such as --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr, o.Program+": no HCA was specified or found, so the result is for a node without HCAs: "+
+			"specify the node's HCAs, for example with --hca mlx5_0,mlx5_1")
 	}
 	locks := false
 	for _, pod := range m.Pods {
@@ -222,7 +221,7 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (Result, error) 
 				return Result{}, err
 			}
 			out.Containers = append(out.Containers, explained)
-			// where the verdict is open, with verbs devices injected
+			// if the verdict is open, the decision is for injected verbs devices
 			result.fails = result.fails || explained.Decision.Refusal != nil
 			locks = locks || bytes.Contains(explained.Spec, []byte(spec.CapIPCLock))
 		}
@@ -234,6 +233,6 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (Result, error) 
 	return result, nil
 }
 
-const onlyContainerd = "the plugin grants IPC_LOCK only on containerd; on CRI-O, a container gets it from its pod " +
-	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same " +
-	"on both"
+const onlyContainerd = "the plugin grants IPC_LOCK only on containerd; on CRI-O, add IPC_LOCK in the pod " +
+	"(securityContext.capabilities.add: [IPC_LOCK]) or in CRI-O's configuration; memlock and devices are the same " +
+	"on both runtimes"

@@ -13,14 +13,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Facts are what a pod's spec tells by itself.
+// Facts are the facts that come from a pod's spec alone.
 type Facts struct {
-	Configuration string   // what decided: a file, or "defaults"
+	Configuration string   // the configuration: a file, or "defaults"
 	Lines         []string // a line for each fact
-	NotRDMA       []string // the containers that are no RDMA containers
+	NotRDMA       []string // the containers that are not RDMA containers
 }
 
-// PodFacts explains a pod in the API server's JSON. The policy is that of a configuration file. If config is "", it is
+// PodFacts explains a pod in the API server's JSON, with the policy from a configuration file. If config is "", it uses
 // the default policy.
 func PodFacts(pod []byte, config string) (facts Facts, err error) {
 	p, source, err := policy.LoadOr(config, "")

@@ -9,9 +9,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// SyntheticNode returns a node with HCAs of the given names, in their order, for use without a node. All are sound and
-// ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node. Devices
-// have the numbers that the kernel is likely to give them.
+// SyntheticNode returns a synthetic node with HCAs of the given names, in the same order. All HCAs are usable and
+// ACTIVE physical functions. Each HCA has a port of each link layer, but no netdevs and no NUMA node. The device
+// numbers are the usual ones.
 func SyntheticNode(names []string) *hca.Inventory {
 	node := &hca.Inventory{RDMACM: &hca.Device{
 		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666,

@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
-// writeExplanation writes a line for each container, and details below the table.
+// writeExplanation writes a table with a line for each container, and details below the table.
 func writeExplanation(w io.Writer, e Result) error {
 	header := []string{"OBJECT", "CONTAINER", "VERDICT", "SIGNAL", "RULE", "MEMLOCK", "IPC_LOCK", "DEVICES"}
 	var rows [][]string
@@ -77,7 +77,7 @@ func prefixed(word string, lines []string) (all []string) {
 	return all
 }
 
-// writeDetails writes lines below their subject, if there are any.
+// writeDetails writes lines below a heading. Without lines, it writes nothing.
 func writeDetails(w io.Writer, about string, lines ...[]string) {
 	indent := ""
 	for i, line := range slices.Concat(lines...) {

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain shows what the plugin would do with the containers in a manifest: it makes the same decision, but
-// from the manifest. Whether a device plugin or a DRA driver injects verbs devices is known only on a node, so explain
-// assumes it, or reports it as unknown.
+// Package explain shows the plugin's decisions for the containers in a manifest. It makes the same decisions as the
+// plugin, but from the manifest. Only the node knows whether a device plugin or a DRA driver injects verbs devices.
+// Therefore, explain assumes the answer, or reports it as unknown.
 package explain
 
 import (
@@ -22,31 +22,31 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Verdict is what happens to a container, one word of a fixed set.
+// Verdict is the result for a container, one word of a fixed set.
 type Verdict string
 
 // The verdicts.
 const (
 	RDMA    Verdict = "rdma"
 	NotRDMA Verdict = "not-rdma"
-	// IfInjected depends on the device plugin or DRA driver: Decision applies if it injects verbs devices, and Otherwise
-	// if it does not.
+	// IfInjected means that the verdict depends on the device plugin or DRA driver. If the device plugin or DRA driver
+	// injects verbs devices, Decision applies. If not, Otherwise applies.
 	IfInjected Verdict = "if-injected"
 	Refused    Verdict = "refused"
 )
 
-// Container is what the plugin would do with a container.
+// Container contains the plugin's decision for a container.
 type Container struct {
 	// Name is the container's name.
 	Name string `json:"name"`
 	// Kind is the kind of container.
 	Kind manifest.Kind `json:"kind"`
-	// Verdict is what happens to the container.
+	// Verdict is the result for the container.
 	Verdict Verdict `json:"verdict"`
 	// Summary is the verdict in one line.
 	Summary string `json:"summary"`
-	// Decision is the plugin's decision. If the verdict is "if-injected", it applies if the device plugin or DRA driver
-	// injects verbs devices.
+	// Decision is the plugin's decision. If the verdict is "if-injected", the decision applies only if the device plugin
+	// or DRA driver injects verbs devices.
 	Decision policy.Decision `json:"decision"`
 	// Otherwise is the plugin's decision if no verbs device is injected. It is present only if the verdict is
 	// "if-injected".
@@ -57,17 +57,18 @@ type Container struct {
 	Spec json.RawMessage `json:"spec,omitempty"`
 	// Notes are further facts for the pod's author.
 	Notes []string `json:"notes,omitempty"`
-	// Advice lists what the pod's author can remove from the pod's spec, because the plugin makes it unnecessary.
+	// Advice lists settings that the pod's author can remove from the pod's spec, because the plugin makes them
+	// unnecessary.
 	Advice []string `json:"advice,omitempty"`
 }
 
-// Explainer holds what all containers are explained with.
+// Explainer contains the policy, node, and assumptions for explaining containers.
 type Explainer struct {
 	Policy *policy.Policy
 	Node   *hca.Inventory
-	// Assume are globs of resources and, where they begin with claim/, of DRA claims. Sources that match one bring the
-	// node's first verbs device, and others of the same sort bring none. Sources that no glob is for are left open: a
-	// glob of resources does not decide claims.
+	// Assume contains globs for resources and, with the prefix claim/, for DRA claims. A source that matches a glob
+	// provides the node's first verbs device. If globs exist for resources, other resources provide no device, and the
+	// same applies to claims. Without globs for its kind, a source stays undecided.
 	Assume []string
 }
 
@@ -77,18 +78,18 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
 		out.Notes = append(out.Notes, "annotation "+by+
-			" might name a verbs device; if an NRI plugin on the node injects it, the verdict is: "+
+			" might name a verbs device; if an NRI plugin on the node injects this device, the verdict is: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
-		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after the NRI plugins "+
-			"run, so the plugin does not see them: in optIn.mofedRuntimeHandlers, list the runtime handlers that act on the "+
-			"variable")
+		out.Notes = append(out.Notes, "with NVIDIA_MOFED=enabled, NVIDIA's container runtime adds HCAs after the NRI "+
+			"plugins run, so the plugin does not see these HCAs: in optIn.mofedRuntimeHandlers, list the runtime "+
+			"handlers that act on the variable")
 	case !c.SaysMOFED:
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {
-			out.Notes = append(out.Notes, "if its image, or an object to which the manifest refers, sets "+
+			out.Notes = append(out.Notes, "if the image, or an object to which the manifest refers, sets "+
 				"NVIDIA_MOFED=enabled, the verdict is: "+set)
 		}
 		c.MOFED = false
@@ -98,7 +99,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		c.Kubelet.Known = false
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
 			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+
-				", the kubelet does not list it, and the verdict is: "+unlisted.Summary)
+				" (the kubelet does not list such resources), the verdict is: "+unlisted.Summary)
 		}
 	}
 	var err error
@@ -107,16 +108,17 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		err = out.grant(pod, c)
 	case out.Decision.Refusal == nil && pod.OwnUsers &&
 		slices.Contains(spec.BoundingSet(c.AddCapabilities, c.DropCapabilities), spec.CapIPCLock):
-		out.Notes = append(out.Notes, noEffect+": it cannot register memory without a higher memlock")
+		out.Notes = append(out.Notes, noEffect+"; without a higher memlock, the container cannot register memory")
 	}
 	return out, err
 }
 
-// noEffect is said of CAP_IPC_LOCK, as privileged containers have it as well, in a user namespace.
-const noEffect = "hostUsers: false: the kernel requires CAP_IPC_LOCK in the initial user namespace, so the " +
-	"capability has no effect here"
+// noEffect is the note about CAP_IPC_LOCK in a user namespace. It also applies to privileged containers.
+const noEffect = "with hostUsers: false, CAP_IPC_LOCK has no effect, because the kernel requires the capability in " +
+	"the initial user namespace"
 
-// verdict decides about a container, twice where it is open whether verbs devices are injected.
+// verdict returns the result for a container. If it is unknown whether verbs devices are injected, verdict makes two
+// decisions.
 func (e Explainer) verdict(c manifest.Container) Container {
 	out := Container{Name: c.Name, Kind: c.Kind, Sources: slices.Clone(c.Held)}
 	for _, claim := range c.Claims {
@@ -136,7 +138,7 @@ func (e Explainer) verdict(c manifest.Container) Container {
 		out.Summary = "not RDMA: " + reason(out.Sources, with)
 	}
 	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
-		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
+		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, regardless of signal and rule
 	if !open || alike {
 		return out
 	}
@@ -157,7 +159,7 @@ func (e Explainer) verdict(c manifest.Container) Container {
 	return out
 }
 
-// reason says why a container is not an RDMA container; with is the decision if verbs devices were injected.
+// reason explains why a container is not an RDMA container. with is the decision for injected verbs devices.
 func reason(sources []string, with policy.Decision) string {
 	switch {
 	case with.Reason != "":
@@ -167,11 +169,12 @@ func reason(sources []string, with policy.Decision) string {
 	case len(sources) > 0:
 		return "according to --assume-devices, no verbs device is injected for " + strings.Join(sources, ", ")
 	}
-	return "it has no extended resource, DRA claim, or annotation for an HCA"
+	return "the container has no extended resource, DRA claim, or annotation for an HCA"
 }
 
-// advice returns the smaller spec of a container that has more than RDMA needs with the plugin, and what it gets.
-// RDMA-RESOURCE stands for one of the node's device plugin, where it requests none that may bring HCAs.
+// advice lists settings of a container that the plugin makes unnecessary, and the result without these settings. If the
+// container requests no resource that might provide HCAs, RDMA-RESOURCE is the placeholder for a resource of the node's
+// device plugin.
 func (e Explainer) advice(c manifest.Container) []string {
 	if len(c.Excess) == 0 {
 		return nil
@@ -184,18 +187,22 @@ func (e Explainer) advice(c manifest.Container) []string {
 		c.Held = append(slices.Clip(c.Held), "RDMA-RESOURCE")
 		more = " and add resources: {limits: {RDMA-RESOURCE: 1}}"
 	}
-	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. If you remove this%s, the result is: %s",
-		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
+	removed := "this setting"
+	if len(c.Excess) > 1 {
+		removed = "these settings"
+	}
+	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. If you remove %s%s, the result is: %s",
+		strings.Join(c.Excess, ", "), removed, more, e.verdict(c).Summary)}
 	if privileged {
-		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, "+
-			"gets memlock through the annotation "+policy.AnnotationKey+": \"true\", in a namespace that optIn.namespaces lists")
+		advice = append(advice, "a pod that must be privileged, such as a Slurm daemon, gets memlock "+
+			"through the annotation "+policy.AnnotationKey+": \"true\", if optIn.namespaces lists the pod's namespace")
 	}
 	return advice
 }
 
 const claimPrefix = "claim/"
 
-// assumed reports whether a source is assumed to bring a verbs device and, if not, whether one is left open.
+// assumed reports whether a source is assumed to provide a verbs device and, if not, whether a source is undecided.
 func (e Explainer) assumed(sources []string) (injected, open bool) {
 	for _, source := range sources {
 		decided := false
@@ -213,9 +220,10 @@ func (e Explainer) assumed(sources []string) (injected, open bool) {
 	return false, open
 }
 
-// decide is the plugin's decision; where injected, about the container with a verbs device that is put into it.
+// decide returns the plugin's decision. If injected is true, the decision is for the container with an injected verbs
+// device.
 func (e Explainer) decide(c manifest.Container, injected bool) policy.Decision {
-	device := SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0] // if the node has none
+	device := SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0] // if the node has no HCA
 	for _, h := range slices.Backward(e.Node.HCAs) {
 		if first, ok := h.Verbs(); ok {
 			device = first
@@ -226,13 +234,13 @@ func (e Explainer) decide(c manifest.Container, injected bool) policy.Decision {
 			Minor: int64(device.Minor)})
 	}
 	facts := c.Kubelet.Facts()
-	// The manifest names no other character device than the one that is injected.
+	// The manifest contains no character device other than the injected device.
 	facts.Verbs = func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil }
 	facts.HCAs = policy.ReadNow(func() (*hca.Inventory, error) { return e.Node, nil })
 	return e.Policy.Decide(c.Container, facts)
 }
 
-// grant sets what the grant adds to the container's OCI spec, and notes on it.
+// grant sets the grant's additions to the container's OCI spec, and adds notes.
 func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) {
 	grant := *out.Decision.Grant
 	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
@@ -246,7 +254,7 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 			grant.Memlock.String()+" for processes that run as root")
 	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
 		out.Notes = append(out.Notes,
-			"no CAP_IPC_LOCK: the policy grants it only if the manifest adds IPC_LOCK; memlock suffices for RDMA")
+			"no CAP_IPC_LOCK: the policy grants this capability only if the manifest adds IPC_LOCK; memlock suffices for RDMA")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
 		out.Notes = append(out.Notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}
@@ -258,7 +266,7 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 	return err
 }
 
-// summary returns a decision on one line, with the condition that it holds under where there is one.
+// summary returns a decision on one line, with its condition, if any.
 func summary(d policy.Decision, condition string) string {
 	switch {
 	case d.Refusal != nil:

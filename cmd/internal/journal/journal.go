@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package journal writes lines to the node's journal, for programs whose output is discarded by the runtime that
-// launches them.
+// Package journal writes lines to the node's journal. It is for programs that a runtime launches, because the runtime
+// discards their output.
 package journal
 
 import (
@@ -15,7 +15,7 @@ import (
 // Enabled reports whether the node has a journal.
 func Enabled() bool { return journal.Enabled() }
 
-// Log sends each line to the journal, as from a program: journalctl -t PROGRAM.
+// Log sends each line to the journal with a program's name. To show the lines, run journalctl -t PROGRAM.
 type Log struct {
 	program string
 	send    func(message string, priority journal.Priority, fields map[string]string) error
@@ -24,14 +24,14 @@ type Log struct {
 // New returns the log of a program.
 func New(program string) Log { return Log{program, journal.Send} }
 
-// level finds the level in a line, text or JSON.
+// level matches the level in a line of text or JSON.
 var level = regexp.MustCompile(`\blevel"?[=:]"?([a-z]+)`)
 
 var priorities = map[string]journal.Priority{
 	"debug": journal.PriDebug, "info": journal.PriInfo, "warning": journal.PriWarning, "error": journal.PriErr,
 }
 
-// Write sends a line of a log. A line without a level has the priority of info.
+// Write sends a line of a log. A line without a level has the priority info.
 func (l Log) Write(line []byte) (int, error) {
 	priority := journal.PriInfo
 	if match := level.FindSubmatch(line); match != nil {
@@ -45,7 +45,7 @@ func (l Log) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Error sends a line that is an error.
+// Error sends a line with the priority error.
 func (l Log) Error(line string) error { return l.line(line, journal.PriErr) }
 
 func (l Log) line(text string, priority journal.Priority) error {

@@ -17,29 +17,31 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// object is the Kubernetes object that pods belong to.
+// object is the Kubernetes object to which pods belong.
 type object struct {
 	document        int
 	name, namespace string   // the name is KIND/NAME
-	builtin         bool     // Kubernetes itself reads it, and no controller of somebody else
-	strays          []string // our annotations outside of pods
+	builtin         bool     // Kubernetes itself reads the object, not a third-party controller
+	strays          []string // annotations of rdma-spec outside pods
 }
 
-// place is where a value stands in an object.
+// place is the position of a value in an object.
 type place struct {
 	*object
 	path   string
-	around map[string]any // the mapping that has the value
-	limits map[string]any // resource limits above it, for containers that have none, as Dynamo writes them
+	around map[string]any // the mapping that contains the value
+	limits map[string]any // resource limits above the value, for containers without limits, as in Dynamo
 }
 
-// maxPath bounds a path in bytes, and with it how deep pods are looked for. No kind of Kubernetes needs as much.
+// maxPath is the maximum length of a path in bytes, which limits the depth of the search for pods. No kind of object
+// needs more.
 const maxPath = 1024
 
-// overrides are the paths of what changes another object's pods, as a TrainJob does with its runtime's.
+// overrides matches paths of values that change another object's pods. For example, a TrainJob changes the pods of its
+// runtime.
 var overrides = regexp.MustCompile(`(?i)override|patch`)
 
-// walk looks for pods at and below a value.
+// walk searches a value for pods.
 func (m *Manifest) walk(value any, p place) {
 	if len(p.path) > maxPath {
 		return
@@ -49,7 +51,7 @@ func (m *Manifest) walk(value any, p place) {
 		m.walk(element, place{p.object, p.path + "[" + name + "]", p.around, p.limits})
 	}
 	if strings.Contains(valueAt[string](value), " containers:\n") {
-		m.unexplained(p, "it is a string that contains a manifest with containers")
+		m.unexplained(p, "the value is a string that contains a manifest with containers")
 	}
 	all := valueAt[map[string]any](value)
 	kind := valueAt[string](all, "kind")
@@ -69,17 +71,17 @@ func (m *Manifest) walk(value any, p place) {
 	limits := quantities(valueAt[any](all, "resources", "limits"))
 	pod := hasContainers(all)
 	if len(limits) == 0 {
-		limits = quantities(valueAt[any](all, "resourcesPerNode", "limits")) // a TrainJob's
+		limits = quantities(valueAt[any](all, "resourcesPerNode", "limits")) // for a TrainJob
 	}
 	switch {
 	case pod && overrides.MatchString(p.path):
-		m.unexplained(p, "it changes pods from other manifests")
+		m.unexplained(p, "the value changes pods from other manifests")
 	case pod:
 		m.add(all, p)
 	case len(limits) > 0:
 		p.limits = limits
 	case len(quantities(all["limits"])) > 0:
-		m.unexplained(p, "it has resource limits, but no container")
+		m.unexplained(p, "the value has resource limits, but no container")
 	}
 	found := len(m.Pods) + len(m.Unexplained)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -88,17 +90,17 @@ func (m *Manifest) walk(value any, p place) {
 			m.walk(all[key], place{p.object, join(p.path, key), all, p.limits})
 		}
 	}
-	if len(limits) > 0 && !pod && found == len(m.Pods)+len(m.Unexplained) { // a container without a list: KServe's model
+	if len(limits) > 0 && !pod && found == len(m.Pods)+len(m.Unexplained) { // such as KServe's model
 		name := cmp.Or(valueAt[string](all, "name"), p.path[strings.LastIndexByte(p.path, '.')+1:])
 		m.add(map[string]any{"containers": []any{map[string]any{"name": name, "securityContext": all["securityContext"]}}}, p)
 	}
 }
 
-// containerKeys are where a pod's containers stand, in lists or alone: in Kubernetes, Argo Workflows, and Dynamo.
+// containerKeys are the keys of a pod's containers in Kubernetes, Argo Workflows, and Dynamo.
 var containerKeys = slices.Concat(
 	[]string{"containers", "initContainers", "ephemeralContainers", "sidecars"}, aloneKeys)
 
-// aloneKeys are those of containers that stand in no list.
+// aloneKeys are the keys of single containers outside lists.
 var aloneKeys = []string{"container", "script", "mainContainer"}
 
 func hasContainers(value map[string]any) bool {
@@ -108,7 +110,8 @@ func hasContainers(value map[string]any) bool {
 	})
 }
 
-// quantities returns resource limits, with those that Dynamo nests in them; none if they are something else.
+// quantities returns resource limits, including Dynamo's nested limits. If the value is not resource limits, the result
+// is empty.
 func quantities(limits any) map[string]any {
 	all := map[string]any{}
 	for key, amount := range valueAt[map[string]any](limits) {
@@ -123,7 +126,7 @@ func quantities(limits any) map[string]any {
 	return all
 }
 
-// valueAt returns the value at a path of keys below a value; the zero value if it has another type.
+// valueAt returns the value at a path of keys in a value; the zero value if the type differs.
 func valueAt[T any](value any, path ...string) (found T) {
 	for _, key := range path {
 		mapping, _ := value.(map[string]any)
@@ -136,22 +139,22 @@ func valueAt[T any](value any, path ...string) (found T) {
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
 func (m *Manifest) unexplained(p place, why string) {
-	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s: explain its pods instead (kubectl get pod "+
-		"-o yaml)", p.document, strings.TrimSuffix(p.name+" "+p.path, " "), why))
+	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s: run explain on the object's pods instead "+
+		"(kubectl get pod -o yaml)", p.document, strings.TrimSuffix(p.name+" "+p.path, " "), why))
 }
 
-// misplaced tells of annotations outside of pods, if the object has some, which begin at an index. What controllers
-// of somebody else make of such annotations is not known.
+// misplaced reports annotations outside pods if the object has pods. The object's pods begin at index first. The effect
+// of such annotations on third-party controllers is unknown.
 func (m *Manifest) misplaced(p place, first int) {
 	for _, stray := range p.strays {
 		switch {
 		case first == len(m.Pods):
 		case p.builtin:
 			m.Problems = append(m.Problems,
-				fmt.Sprintf("document %d, %s: annotation %s has no effect outside a pod template: move it to %s",
+				fmt.Sprintf("document %d, %s: annotation %s has no effect outside a pod template: move the annotation to %s",
 					p.document, p.name, stray, join(m.Pods[first].Path, "metadata.annotations")))
 		default:
-			m.unexplained(p, "annotation "+stray+" has an effect only if the controller copies it to its pods")
+			m.unexplained(p, "annotation "+stray+" has an effect only if the controller copies the annotation to the pods")
 		}
 	}
 }
@@ -160,19 +163,19 @@ const (
 	forPod       = policy.AnnotationKey + "/pod"
 	forContainer = policy.AnnotationKey + "/container."
 	formerKey    = "rdma.nri.io"
-	// maxName is how many characters Kubernetes allows after the slash of an annotation's key.
+	// maxName is the maximum number of characters that Kubernetes allows after the slash of an annotation's key.
 	maxName = 63
 )
 
-// isOurs reports whether an annotation's key is meant for this project, well written or not. rdma.nri.io follows NRI's
-// former convention.
+// isOurs reports whether an annotation's key is intended for rdma-spec, even if the key is invalid. rdma.nri.io follows
+// NRI's former convention.
 func isOurs(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	return domain == policy.AnnotationKey || domain == formerKey
 }
 
-// keyProblem returns what is wrong with the key of an annotation on a pod with containers of the given names; "" if
-// nothing is, or the key is not ours.
+// keyProblem returns the problem with the key of an annotation on a pod with containers of the given names. It returns
+// "" if the key is valid, or not intended for rdma-spec.
 func keyProblem(key string, containers []string) string {
 	domain, name, scoped := strings.Cut(key, "/")
 	container, single := strings.CutPrefix(key, forContainer)
@@ -192,5 +195,5 @@ func keyProblem(key string, containers []string) string {
 	case slices.Contains(containers, name):
 		return "has no effect: write " + forContainer + name
 	}
-	return fmt.Sprintf("has no effect: write %s, %s or %sNAME", policy.AnnotationKey, forPod, forContainer)
+	return fmt.Sprintf("has no effect: write %s, %s, or %sNAME", policy.AnnotationKey, forPod, forContainer)
 }

@@ -1,11 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest reads from Kubernetes manifests what package policy needs for a decision about their containers.
+// Package manifest reads Kubernetes manifests, and returns the facts about their containers on which the decisions of
+// package policy depend.
 //
-// It does not know kinds. Every object with containers is a pod spec, and every object with a pod spec at its key spec
-// is a pod template: a Pod itself, the template of a Deployment, each task of a Volcano Job, the replicas of an MPIJob.
-// It can therefore read kinds that do not exist yet, and does not depend on their versions.
+// The package does not depend on the kinds of objects. Every object with containers is a pod spec, and every object
+// with a pod spec at its key spec is a pod template. Examples are a Pod itself, the template of a Deployment, each task
+// of a Volcano Job, and the replicas of an MPIJob. Therefore, the package can read unknown kinds and all versions.
 package manifest
 
 import (
@@ -22,29 +23,29 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxSize bounds a manifest in bytes.
+// maxSize is the maximum size of a manifest in bytes.
 const maxSize = 16 << 20
 
 // Manifest is the content of one or several YAML or JSON documents.
 type Manifest struct {
 	Pods []Pod
-	// Problems are those that do not belong to a pod: annotations in places where they have no effect.
+	// Problems are the problems outside pods: annotations in places where they have no effect.
 	Problems []string
-	// Unexplained are what may make RDMA containers and cannot be read as a pod, each with the reason.
+	// Unexplained lists values that might create RDMA containers but cannot be read as a pod, each with the reason.
 	Unexplained []string
 }
 
-// Read reads a manifest of any number of documents. The error is one line that names the document and, where it is not
-// YAML, the line of the file. What is wrong inside a pod is a problem of the pod and not an error.
+// Read reads a manifest with any number of documents. An error is one line with the number of the document and, for
+// invalid YAML, the line number in the file. A mistake inside a pod is a problem of the pod, not an error.
 func Read(from io.Reader) (Manifest, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxSize+1))
 	switch {
 	case err != nil:
 		return Manifest{}, err
 	case len(text) > maxSize:
-		return Manifest{}, fmt.Errorf("larger than %d MiB: expected Kubernetes manifests", maxSize>>20)
-	case !utf8.Valid(text): // YAML may be UTF-16, in which no document would be found but the first
-		return Manifest{}, errors.New("not UTF-8: save it as UTF-8")
+		return Manifest{}, fmt.Errorf("the manifest is larger than %d MiB: expected Kubernetes manifests", maxSize>>20)
+	case !utf8.Valid(text): // YAML can be UTF-16, in which only the first document would be found
+		return Manifest{}, errors.New("the manifest is not UTF-8: save the file as UTF-8")
 	}
 	var m Manifest
 	d := document{number: 1}
@@ -87,10 +88,10 @@ func isMarker(line []byte) bool {
 		(len(line) == 3 || bytes.IndexByte([]byte(" \t\r\n"), line[3]) >= 0)
 }
 
-// document is what stands between two markers: one of YAML, or JSON values in a row.
+// document is the text between two markers: a YAML document, or a sequence of JSON values.
 type document struct {
 	number int // from 1
-	line   int // how many lines of the file lie before it
+	line   int // the number of lines before the document
 	text   []byte
 }
 
@@ -113,7 +114,7 @@ func (d document) decode() ([]map[string]any, error) {
 	return row, nil
 }
 
-// objects returns those that stand in a row, as jq writes them, up to what is none.
+// objects returns a sequence of objects, as written by jq, up to the first value that is not an object.
 func objects(text []byte) (row []map[string]any, err error) {
 	for values := stdjson.NewDecoder(bytes.NewReader(text)); values.More(); {
 		var object map[string]any
@@ -125,7 +126,7 @@ func objects(text []byte) (row []map[string]any, err error) {
 	return row, nil
 }
 
-// notYAML returns the first thing that the YAML parser complains of, with the line of the file.
+// notYAML returns the YAML parser's first error, with the line number in the file.
 func (d document) notYAML(err error) error {
 	prefix := regexp.MustCompile(`^(error converting YAML to JSON: )?(yaml: )?(unmarshal errors:\n\s*)?`)
 	text, _, _ := strings.Cut(prefix.ReplaceAllString(err.Error(), ""), "\n")

@@ -115,7 +115,7 @@ spec:
 		t.Fatalf("read %+v", m)
 	}
 	pod := m.Pods[0]
-	if !pod.OwnUsers || len(pod.Notes) != 1 || !strings.HasPrefix(pod.Notes[0], "runtimeClassName: nvidia: ") {
+	if !pod.OwnUsers || len(pod.Notes) != 1 || !strings.HasPrefix(pod.Notes[0], "the handler of RuntimeClass nvidia ") {
 		t.Errorf("the pod is %+v", pod)
 	}
 	common := func(name string, memory int64) policy.Container {

@@ -29,17 +29,17 @@ type Pod struct {
 	Path string `json:"path,omitempty"`
 	// Namespace is the object's namespace, or "default".
 	Namespace string `json:"namespace"`
-	OwnUsers  bool   `json:"-"` // it has a user namespace of its own (hostUsers: false)
-	// Containers are all that it has, those of init first and ephemeral ones last; none where Kubernetes refuses the
-	// pod.
+	OwnUsers  bool   `json:"-"` // the pod has its own user namespace (hostUsers: false)
+	// Containers are all containers of the pod, with init containers first and ephemeral containers last. If Kubernetes
+	// refuses the pod, the list is empty.
 	Containers []Container `json:"-"`
 	// Notes are assumptions about the pod.
 	Notes []string `json:"notes,omitempty"`
-	// Problems are what is wrong with the pod, with paths relative to the object.
+	// Problems are the errors in the pod, with paths relative to the object.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// String names the pod template: "Deployment/trainer spec.template".
+// String identifies the pod template: "Deployment/trainer spec.template".
 func (p Pod) String() string { return strings.TrimSuffix(p.Object+" "+p.Path, " ") }
 
 // Kind is a container's kind.
@@ -49,44 +49,45 @@ type Kind string
 const (
 	KindContainer Kind = "container"
 	KindInit      Kind = "init"
-	KindSidecar   Kind = "sidecar" // an init container that is restartable
+	KindSidecar   Kind = "sidecar" // a restartable init container
 	KindEphemeral Kind = "ephemeral"
 )
 
-// Container is a container of a pod template, and what is known of it without a node.
+// Container is a container of a pod template, with the facts that are known without a node.
 type Container struct {
-	// Container is what the plugin would see, without what device plugins and DRA drivers add.
+	// Container is the container that the plugin would see, without additions of device plugins and DRA drivers.
 	policy.Container
-	// Kubelet is what the kubelet reports if device plugins bring the extended resources.
+	// Kubelet is the kubelet's report if device plugins provide the extended resources.
 	Kubelet Report
 	Kind    Kind
-	// Held are the extended resources that it requests; device plugins or DRA drivers bring them. Claims are the DRA
-	// claims of the container and of its pod, since a driver may give a pod's devices to all of its containers, as
-	// dranet does. Both are sorted.
+	// Held are the extended resources that the container requests from device plugins or DRA drivers. Claims are the DRA
+	// claims of the container and of its pod, because a driver such as dranet can inject a pod's devices into all of its
+	// containers. Both lists are sorted.
 	Held, Claims []string
-	// SaysMOFED is true if the manifest says what NVIDIA_MOFED is. If not, its image can, or what the manifest refers to.
+	// SaysMOFED is true if the manifest sets NVIDIA_MOFED. Otherwise, the image, or an object to which the manifest
+	// refers, can set NVIDIA_MOFED.
 	SaysMOFED bool
-	// AddCapabilities and DropCapabilities are as in its securityContext; a privileged one adds ALL.
+	// AddCapabilities and DropCapabilities are the capabilities in the securityContext. A privileged container adds ALL.
 	AddCapabilities, DropCapabilities []string
-	// Excess are what it has for RDMA, perhaps, and does not need with the plugin.
+	// Excess lists settings that are possibly for RDMA, and that the plugin makes unnecessary.
 	Excess []string
 }
 
 const (
 	defaultNamespace = "default"
-	// implicitClaim begins the name of an extended resource that names a DeviceClass (k8s.io/api/resource/v1,
+	// implicitClaim is the prefix of an extended resource for a DeviceClass (k8s.io/api/resource/v1,
 	// ResourceDeviceClassPrefix).
 	implicitClaim = "deviceclass.resource.kubernetes.io/"
 )
 
 var (
-	// injecting are the annotations for which Spiderpool's webhook adds resources to a pod.
+	// injecting matches the annotations for which Spiderpool's webhook adds resources to a pod.
 	injecting = regexp.MustCompile(`^cni\.spidernet\.io/(rdma|network)-resource-inject$`)
 	verbsPath = regexp.MustCompile(`^/dev(/infiniband(/.*)?)?/?$`)
 )
 
-// template is what a decision depends on of a PodTemplateSpec (k8s.io/api/core/v1, whose types would make rdma-spec 10
-// MB larger).
+// template is the part of a PodTemplateSpec on which a decision depends. The types of k8s.io/api/core/v1 would make
+// rdma-spec 10 MB larger.
 type template struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -108,7 +109,7 @@ type template struct {
 			} `json:"hostPath"`
 		} `json:"volumes"`
 	} `json:"spec"`
-	Alone  []*container                 `json:"alone"`  // those of spec that stand in no list
+	Alone  []*container                 `json:"alone"`  // the containers of spec outside lists
 	Limits map[string]resource.Quantity `json:"limits"` // see place
 }
 
@@ -142,15 +143,15 @@ type named struct {
 	Name string `json:"name"`
 }
 
-// Report is what the kubelet reports of a container and its pod.
+// Report is the kubelet's report about a container and its pod.
 type Report struct {
 	Resources []string
-	Known     bool // it holds no others
+	Known     bool // the container has no other resources
 	Pod       []policy.Allotted
 	PodClaims bool // a container of the pod has a resource claim
 }
 
-// Facts returns the report as the facts of a decision.
+// Facts returns the report as facts for a decision.
 func (r Report) Facts() policy.Facts {
 	return policy.Facts{
 		Resources: func() ([]string, bool, error) { return r.Resources, r.Known, nil },
@@ -158,8 +159,8 @@ func (r Report) Facts() policy.Facts {
 	}
 }
 
-// reportPod sets what the kubelet reports of a pod: it lists no ordinary init containers, and what it does not name of
-// the others is claimed. Only a node knows which devices it allots.
+// reportPod sets the kubelet's report about a pod. The kubelet does not list ordinary init containers. Resources of
+// other containers that the kubelet does not list count as claims. The allocated devices are known only on a node.
 func reportPod(containers []Container) {
 	var held []policy.Allotted
 	claims := false
@@ -181,7 +182,7 @@ func reportPod(containers []Container) {
 // listed reports whether the kubelet lists containers of this kind.
 func (k Kind) listed() bool { return k == KindContainer || k == KindSidecar }
 
-// add adds the pod that a mapping has the containers of. At the key spec it is that of a pod template.
+// add adds the pod whose containers are in a mapping. If the mapping is at the key spec, the pod is a pod template.
 func (m *Manifest) add(spec map[string]any, p place) {
 	metadata := spec["metadata"]
 	if path, isTemplate := strings.CutSuffix("."+p.path, ".spec"); isTemplate {
@@ -192,7 +193,7 @@ func (m *Manifest) add(spec map[string]any, p place) {
 	var alone []map[string]any
 	for _, key := range aloneKeys {
 		alone = append(alone, valueAt[map[string]any](spec, key))
-		for _, element := range valueAt[[]any](spec, key) { // somebody's kind may have a list there
+		for _, element := range valueAt[[]any](spec, key) { // in other kinds, the value can be a list
 			alone = append(alone, valueAt[map[string]any](element))
 		}
 	}
@@ -241,12 +242,12 @@ func (m *Manifest) add(spec map[string]any, p place) {
 		pod.Notes = append(pod.Notes, "the manifest sets no namespace: the result is for namespace "+defaultNamespace)
 	}
 	if class := t.Spec.RuntimeClassName; class != "" {
-		pod.Notes = append(pod.Notes, "runtimeClassName: "+class+": its handler is assumed to have the same name")
+		pod.Notes = append(pod.Notes, "the handler of RuntimeClass "+class+" is assumed to have the same name")
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.Metadata.Annotations)) {
 		if injecting.MatchString(key) {
-			pod.Notes = append(pod.Notes, "annotation "+key+": Spiderpool's webhook adds resources to the first container "+
-				"when the pod is created: run explain on the manifest of the created pod (kubectl get pod -o yaml)")
+			pod.Notes = append(pod.Notes, "annotation "+key+": when the pod is created, Spiderpool's webhook adds resources "+
+				"to the first container, so run explain on the manifest of the created pod (kubectl get pod -o yaml)")
 		}
 		if problem := keyProblem(key, names); problem != "" {
 			pod.Problems = append(pod.Problems, join(p.path, "metadata.annotations")+": "+key+" "+problem)
@@ -256,19 +257,19 @@ func (m *Manifest) add(spec map[string]any, p place) {
 	m.Pods = append(m.Pods, pod)
 }
 
-// container returns a container of the template; what its pod gives it is in decided.
+// container returns a container of the template. decided contains the values that come from the pod.
 func (t *template) container(c container, kind Kind, decided policy.Container) Container {
 	if kind == KindInit && c.RestartPolicy == "Always" {
 		kind = KindSidecar
 	}
 	decided.AllDevices = c.SecurityContext.Privileged
 	memory := c.Resources.Limits["memory"]
-	if memory.IsZero() { // the pod's, as kubelets have it
+	if memory.IsZero() { // as in the kubelet, use the pod's limit
 		memory = t.Spec.Resources.Limits["memory"]
 	}
 	decided.MemoryLimit = max(memory.Value(), 0)
 	for _, v := range c.VolumeDevices {
-		// only a node knows its number
+		// the device number is known only on a node
 		decided.Devices = append(decided.Devices, policy.Device{Path: v.DevicePath, Type: "b"})
 	}
 	says := false
@@ -306,8 +307,8 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	return out
 }
 
-// extended returns the names of the extended resources in limits, sorted; requests of them cannot differ. Those are the
-// ones with a domain that is not Kubernetes' own, and those that name a DeviceClass.
+// extended returns the sorted names of the extended resources in limits. Requests for extended resources cannot differ
+// from limits. Extended resources have a domain other than Kubernetes' own, or are for a DeviceClass.
 func extended(limits map[string]resource.Quantity) (names []string) {
 	for name, amount := range limits {
 		domain, _, hasDomain := strings.Cut(name, "/")

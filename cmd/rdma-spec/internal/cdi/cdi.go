@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cdi implements rdma-spec cdi, which writes and lists CDI files. Package node/cdi builds and reads them.
+// Package cdi implements rdma-spec cdi, which writes and lists CDI files. Package node/cdi builds and reads CDI files.
 package cdi
 
 import (
@@ -24,9 +24,9 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Let Podman, Docker, and other runtimes add HCAs with one --device flag",
-		Long: `Write and check CDI files. With these files, Podman, Docker, nerdctl, containerd, and CRI-O can
-refer to a node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container
-with such a device gets the HCA's device nodes, rdma_cm, and the memlock limit.`,
+		Long: `Write and check CDI files. With CDI files, Podman, Docker, nerdctl, containerd, and CRI-O can
+refer to a node's HCAs by name, as in podman run --device rdma.noderesource.dev/hca=mlx5_0. A
+container with an HCA's CDI device gets the HCA's device nodes, rdma_cm, and the memlock limit.`,
 		Example: `  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi list`,
 		GroupID: cli.GroupConfiguration,
@@ -51,19 +51,20 @@ func newCDIGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Write a CDI file for the node's HCAs",
-		Long: `Write a CDI file that lists the HCAs that containers can use. Each HCA is a device under several
-names: its own (such as rdma.noderesource.dev/hca=mlx5_0), its PCI address, and the names of its
-netdevs. The device "all" stands for every physical HCA that has an ACTIVE port or, if --devices
-names HCAs, for each named HCA that has an ACTIVE port.
+		Long: `Write a CDI file that lists the HCAs that containers can use. Each HCA is a device with several
+names: the HCA's own name (such as rdma.noderesource.dev/hca=mlx5_0), its PCI address, and the
+names of its netdevs. The device "all" stands for all physical HCAs with an ACTIVE port. If
+--devices names HCAs, the device "all" stands for all named HCAs with an ACTIVE port.
 
-CDI does not support rlimits, so the file names a hook. The runtime runs the hook after it creates
-a container. The hook raises the locked-memory limit (memlock) of the container's first process,
-for root and for other users. If the container's spec sets memlock, the hook changes nothing. By
-default, it does not change Kubernetes containers either, because the plugin nri-rdma sets their
-memlock. A process that is started later with exec gets the runtime's own limit.
+CDI does not support rlimits, so the CDI file specifies a hook. After the runtime creates a
+container, it runs the hook. The hook raises the locked-memory limit (memlock) of the container's
+first process, for root and for other users. If the container's spec sets memlock, the hook changes
+nothing. By default, the hook also leaves Kubernetes containers unchanged, because the nri-rdma
+plugin sets their memlock. Processes that commands such as 'docker exec' start later get the
+runtime's own memlock.
 
---to replaces the file atomically. If no HCA can be used, --to removes the file. As long as
-nothing changes on the node, the output is always the same.
+--to replaces the file atomically. If no HCA can be used, --to removes the file. If the node does
+not change, the output does not change either.
 
 The exit status is 0 if the file is written, 1 if no HCA can be used or a named HCA does not
 exist, 2 for a usage error, and 3 if the file cannot be generated or written.`,
@@ -83,7 +84,8 @@ exist, 2 for a usage error, and 3 if the file cannot be generated or written.`,
 	return cmd
 }
 
-// rounds bounds how often the file is made again because devices came or went meanwhile.
+// rounds is the largest number of times that the file is generated. The file is generated again if devices appear or
+// disappear in the meantime.
 const rounds = 5
 
 func (o *cdiGenerate) generate(stdout, stderr io.Writer) error {
@@ -102,7 +104,7 @@ func (o *cdiGenerate) generate(stdout, stderr io.Writer) error {
 		return hookMissing
 	}
 	var notes []string
-	for range rounds { // whoever waits for a device has the command run while others come and go
+	for range rounds { // udev and timers run the command while devices appear and disappear
 		before := hca.DevicesChanged(o.root)
 		notes, err = o.once(options, stdout)
 		if o.to == "" || hca.DevicesChanged(o.root).Equal(before) {
@@ -128,11 +130,11 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 	}
 	built, notes, missing := cdi.Build(node, options)
 	for _, name := range missing {
-		notes = append(notes, fmt.Sprintf("this node has no HCA %q; run 'rdma-spec devices'", name))
+		notes = append(notes, fmt.Sprintf("this node has no HCA %q: to list the HCAs, run 'rdma-spec devices'", name))
 	}
 	var text []byte // none: the file is removed
 	if built == nil {
-		notes = append(notes, "no HCA of this node can be used; run 'rdma-spec devices'")
+		notes = append(notes, "no HCA on this node can be used: for the reasons, run 'rdma-spec devices'")
 	} else if text, err = cdi.Text(built, options); err != nil {
 		return nil, err
 	}
@@ -143,9 +145,9 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 		changed, err = cdi.Write(o.to, text)
 		switch {
 		case changed && text == nil:
-			notes = append(notes, o.to+" is removed")
+			notes = append(notes, o.to+" was removed")
 		case changed && o.quiet:
-			notes = append(notes, o.to+" is written")
+			notes = append(notes, o.to+" was written")
 		}
 		o.changed = o.changed || changed
 	}
@@ -161,11 +163,13 @@ func newCDIListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the node's CDI devices and their faults",
-		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, including those of other tools. Compare
-them with the node: find device nodes that are gone or have another number, names that now stand
-for another HCA, missing hooks, and devices that several files define.
+		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, including those of other tools. The
+command compares the files with the node, and reports device nodes that are missing or have a
+different device number, names that now refer to a different HCA, missing hooks, and devices that
+several files define.
 
-The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list is incomplete.`,
+The exit status is 0 if the files have no problem, 1 if a file has a problem, and 3 if the list is
+incomplete.`,
 		Example: `  rdma-spec cdi list
   rdma-spec cdi list -o json`,
 		Args: cobra.NoArgs,
@@ -178,7 +182,7 @@ The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list i
 	return cmd
 }
 
-// Result is the node's CDI files.
+// Result contains the node's CDI files.
 type Result struct {
 	cli.Meta
 	// Files are all CDI files on the node.
@@ -205,7 +209,7 @@ func listCDI(stdout, stderr io.Writer, root, format string) error {
 	if format == cli.FormatTable {
 		err = cli.WriteTable(stdout, []string{"DEVICE", "FILE", "NODES", "HOOKS", "PROBLEM"}, rows)
 		if len(files) == 0 {
-			notes = append(notes, "this node has no CDI files: write one with 'rdma-spec cdi generate --to "+cdi.File+"'")
+			notes = append(notes, "this node has no CDI files: to write a file, run 'rdma-spec cdi generate --to "+cdi.File+"'")
 		}
 	} else {
 		err = cli.WriteStructured(stdout, format, Result{cli.Result("CDIList"), append([]cdi.Found{}, files...)})

@@ -48,8 +48,8 @@ func TestCDIGenerate(t *testing.T) {
 		"--hook /none": {0, "path: /none\n",
 			"warning: the hook /none does not exist, so containers would not start"},
 		"--devices mlx5_1,mlx5_7": {1, "  name: mlx5_1\n",
-			`warning: this node has no HCA "mlx5_7"; run 'rdma-spec devices'`},
-		"--devices mlx5_7":           {1, "", "warning: no HCA of this node can be used"},
+			`warning: this node has no HCA "mlx5_7": to list the HCAs, run 'rdma-spec devices'`},
+		"--devices mlx5_7":           {1, "", "warning: no HCA on this node can be used"},
 		"--devices mlx5_1,":          {2, "", "--devices contains an empty name"},
 		"--memlock much":             {2, "", `memlock "much" is not a size`},
 		"--hook rdma-hook":           {2, "", `--hook "rdma-hook": specify an absolute path`},
@@ -84,9 +84,9 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	}{
 		{two, 0, "mlx5_0 mlx5_1", ""},
 		{one, 0, "mlx5_0", ""},
-		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; run 'rdma-spec devices'\nrdma-spec: warning: " +
-			file + " is removed\n"},
-		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; run 'rdma-spec devices'\n"},
+		{none, 1, "", "rdma-spec: warning: no HCA on this node can be used: for the reasons, run 'rdma-spec devices'\nrdma-spec: warning: " +
+			file + " was removed\n"},
+		{none, 1, "", "rdma-spec: warning: no HCA on this node can be used: for the reasons, run 'rdma-spec devices'\n"},
 		{two, 0, "mlx5_0 mlx5_1", ""},
 	} {
 		got := program.Call("", "cdi", "generate", "--to", file, "--root", hookRoot(t, step.node.Files()))

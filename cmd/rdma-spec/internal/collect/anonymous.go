@@ -18,19 +18,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// pseudonyms replace what names a cluster: names of hosts, pods, containers, namespaces, users and images, addresses,
-// MACs and GUIDs. They are numbers in the order in which they are met, and no hashes: names and addresses can be
-// guessed.
-// What relates stays related: the vendor's part of a MAC and of the GUIDs made of it, and the prefixes of subnets.
-// HCAs, drivers, and handlers keep their names, but for what a name has of a MAC.
+// pseudonyms replaces the texts that identify a cluster: the names of hosts, pods, containers, namespaces, users, and
+// images, and addresses, MACs, and GUIDs. Pseudonyms contain numbers in order of first occurrence. They are not hashes,
+// because names and addresses can be guessed.
+//
+// Related values stay related: the vendor's part of a MAC and of the GUIDs that are derived from the MAC, and the
+// prefixes of subnets. HCAs, drivers, and handlers keep their names, except for parts of a MAC in a name.
 type pseudonyms struct {
 	numbers map[string]map[string]int
-	first   map[string]byte   // the bit of an address that came first below a prefix
+	first   map[string]byte   // the first bit that followed each prefix of an address
 	known   map[kind][]string // the names of the node's containers
 	host    string
 }
 
-// newPseudonyms learns the names of the containers of a node.
+// newPseudonyms returns pseudonyms that know the names of a node's containers.
 func newPseudonyms(containers []policy.Container) *pseudonyms {
 	s := &pseudonyms{map[string]map[string]int{}, map[string]byte{}, map[kind][]string{}, ""}
 	for _, c := range containers {
@@ -43,7 +44,7 @@ func newPseudonyms(containers []policy.Container) *pseudonyms {
 	return s
 }
 
-// number counts values of a sort from 1.
+// number returns the number of a value within its sort. Numbers start at 1.
 func (s *pseudonyms) number(sort, value string) int {
 	if s.numbers[sort] == nil {
 		s.numbers[sort] = map[string]int{}
@@ -66,7 +67,7 @@ func (s *pseudonyms) name(sort, value string) string {
 var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "container", ruleName: "rule",
 	dir: "directory"}
 
-// replace is what a text of an answer becomes. Several lines are several texts.
+// replace returns the replacement of a text in an answer. Several lines are several texts.
 func (s *pseudonyms) replace(k kind, text string) string {
 	switch k {
 	case namespace, pod, container, ruleName, dir:
@@ -95,7 +96,8 @@ func (s *pseudonyms) replace(k kind, text string) string {
 	return s.text(asIs(k, text))
 }
 
-// glob returns the pseudonyms of the names that a glob matches, and one of the glob itself, so that no two are alike.
+// glob returns the pseudonyms of the names that a glob matches, and a pseudonym of the glob itself, so that the results
+// of different globs differ.
 func (s *pseudonyms) glob(k kind, glob string) string {
 	if strings.Trim(glob, "*") == "" {
 		return glob
@@ -109,8 +111,8 @@ func (s *pseudonyms) glob(k kind, glob string) string {
 	return strings.Join(append(all, s.name("no-"+sorts[k], glob)), "\n")
 }
 
-// object returns the objects that an entry of the ignore file is about: for "container ml/* worker", those of the names
-// that each of its globs matches.
+// object returns the objects of an entry in the ignore file. For "container ml/* worker", these are the objects with
+// the names that the globs match.
 func (s *pseudonyms) object(glob string) string {
 	words := strings.SplitN(glob, " ", 4)
 	if words[0] != "container" || len(words) < 2 || !strings.Contains(words[1], "/") {
@@ -138,8 +140,8 @@ func (s *pseudonyms) object(glob string) string {
 	return strings.Join(all, "\n")
 }
 
-// The forms in which texts have MACs and GUIDs, in the order in which they count, and addresses. A file of sysfs has
-// versions that look like an address of IPv4.
+// The forms of MACs and GUIDs in texts, in order of precedence, and the forms of addresses. Sysfs files contain
+// versions that look like IPv4 addresses.
 const (
 	ofHardware = `\b[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}\b` + // a MAC, a GUID, an address of IPoIB
 		`|\b[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}(?:(?::[0-9a-fA-F]{4}){4})?\b` + // a GUID, a GID
@@ -153,7 +155,7 @@ var (
 	home         = regexp.MustCompile(`/home/([^/\s]+)`)
 )
 
-// text replaces what a text has of these, and of the names of the host and of users.
+// text replaces these forms, the host's name, and users' names in a text.
 func (s *pseudonyms) text(text string) string {
 	text = anyForm.ReplaceAllStringFunc(text, s.form)
 	if s.host != "" {
@@ -162,7 +164,7 @@ func (s *pseudonyms) text(text string) string {
 	return home.ReplaceAllStringFunc(text, func(of string) string { return "/home/" + s.name("user", path.Base(of)) })
 }
 
-// hardware replaces MACs and GUIDs alone.
+// hardware replaces only MACs and GUIDs.
 func (s *pseudonyms) hardware(text string) string {
 	return hardwareForm.ReplaceAllStringFunc(text, s.form)
 }
@@ -189,8 +191,8 @@ func (s *pseudonyms) form(of string) string {
 	return of
 }
 
-// octets returns the pseudonym of a MAC, of a GUID, or of an address of IPoIB, which ends with a GID. A vendor has a
-// number, and so has what it numbers itself. The two bits that say how a MAC was given stay.
+// octets returns the pseudonym of a MAC, of a GUID, or of an IPoIB address, which ends with a GID. The vendor's part
+// and the card's part are each replaced with a number. The two bits for the MAC's type stay the same.
 func (s *pseudonyms) octets(b net.HardwareAddr) net.HardwareAddr {
 	b = slices.Clone(b)
 	switch {
@@ -224,14 +226,14 @@ func (s *pseudonyms) octets(b net.HardwareAddr) net.HardwareAddr {
 	return b
 }
 
-// Where the pseudonyms of addresses begin: with addresses that few have.
+// The first pseudonyms of addresses, which are rarely used in networks.
 var (
 	firstIPv4 = netip.MustParseAddr("25.18.0.0").As4()
 	firstIPv6 = netip.MustParseAddr("2001:db8::").As16()
 )
 
-// address returns the pseudonym of an address. Addresses with a common prefix, of whatever length, have pseudonyms with
-// a common prefix of that length. Those that mean the same everywhere stay.
+// address returns the pseudonym of an address. The pseudonyms of two addresses share a prefix of the same length as the
+// addresses do. Addresses that have the same meaning everywhere are not replaced.
 func (s *pseudonyms) address(a netip.Addr) netip.Addr {
 	switch {
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.IsLinkLocalUnicast():
@@ -250,7 +252,8 @@ func (s *pseudonyms) address(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// prefix follows an address bit by bit: below each prefix, what comes first takes the bit of the first pseudonym.
+// prefix replaces an address bit by bit: after each prefix, the first bit that occurs is replaced with the bit of the
+// first pseudonym.
 func (s *pseudonyms) prefix(family string, b, base []byte) []byte {
 	found := make([]byte, len(b))
 	way := []byte(family)
@@ -268,10 +271,10 @@ func (s *pseudonyms) prefix(family string, b, base []byte) []byte {
 	return found
 }
 
-// without are files that are left out: they have the name of the host, a switch, or a card.
+// without lists files whose content is omitted, because it names the host, a switch, or a card.
 var without = []string{"node_desc", "phys_switch_id", "phys_port_id"}
 
-// entry returns a file with pseudonyms. Files that have versions keep what looks like an address.
+// entry returns a file with pseudonyms. Files that contain versions keep texts that look like addresses.
 func (s *pseudonyms) entry(e archive.Entry) archive.Entry {
 	name := e.Name
 	e.Name = s.hardware(e.Name)
@@ -298,10 +301,10 @@ func (s *pseudonyms) entry(e archive.Entry) archive.Entry {
 	return e
 }
 
-// builtBy is who built the kernel, and where.
+// builtBy matches the user and the host that built the kernel.
 var builtBy = regexp.MustCompile(`\([^()\s]+@[^()]+\) `)
 
-// ofContainers leaves the control groups of processes that are in no container without their names.
+// ofContainers removes the names of the control groups of processes outside containers.
 func ofContainers(text string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
@@ -315,7 +318,7 @@ func ofContainers(text string) string {
 
 var inContainer = regexp.MustCompile(`kubepods|[0-9a-f]{64}`)
 
-// table replaces the addresses of /proc/net/route, which are in the order of the machine's bytes, or of if_inet6.
+// table replaces the addresses in if_inet6 or in /proc/net/route, where they are in the machine's byte order.
 func (s *pseudonyms) table(text string, six bool) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {

@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collect copies a part of a node's file system, so that programs that read the copy on another machine give
-// the same results as on the node.
+// Package collect copies part of a node's file system. On another machine, programs that read the copy report the same
+// results as on the node.
 //
-// Patterns select the files. Links stay links, device nodes and sockets become empty files and rows in the device
-// table, programs become empty files, and secrets are masked. The package does not know what the files mean.
+// Patterns select the files. Links stay links. Device nodes, sockets, and programs become empty files, and device nodes
+// also become rows in the device table. Secrets are masked. The package does not interpret the files' contents.
 package collect
 
 import (
@@ -31,13 +31,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// atOnce is how many files are read at a time, so that many that block do not add up.
+// atOnce is the number of files that are read at the same time, so that the timeouts of many files do not add up.
 const atOnce = 16
 
-// Take copies what the patterns match in a node's files, by their names; missing is what it cannot copy, and why. The
-// patterns are those of path.Match, below the root and without a leading slash. What a pattern does not match is not on
-// the node, which is not an error. A file that takes longer than the timeout is missing: a sick HCA blocks who reads
-// its ports.
+// Take copies the node's files that match the patterns, and returns them by name. It also returns the files that it
+// cannot copy, with the reasons. The patterns are those of path.Match, relative to the root and without a leading
+// slash. A pattern without a match is not an error. A file that cannot be read within the timeout is missing: if an HCA
+// is faulty, processes that read the files of its ports block.
 func Take(ctx context.Context, from files.Tree, timeout time.Duration,
 	patterns []string) (copied map[string]archive.Entry, missing []string, err error) {
 	t := &collector{files: from, found: map[string]archive.Entry{}, missing: map[string]bool{}}
@@ -51,7 +51,7 @@ func Take(ctx context.Context, from files.Tree, timeout time.Duration,
 		}
 	}
 	t.read(ctx, timeout)
-	if len(t.devices) > 0 { // a copy has none, and its own table is copied
+	if len(t.devices) > 0 { // a copy contains no device nodes, and the copy's own table is copied
 		slices.Sort(t.devices)
 		t.found[hca.DeviceTable] = archive.Entry{Name: hca.DeviceTable,
 			Content: []byte("# path type mode uid gid major minor\n" + strings.Join(t.devices, ""))}
@@ -59,7 +59,7 @@ func Take(ctx context.Context, from files.Tree, timeout time.Duration,
 	return t.found, slices.Sorted(maps.Keys(t.missing)), ctx.Err()
 }
 
-// collector finds what patterns match. All names in it are without links.
+// collector finds the files that match patterns. Its names contain no links.
 type collector struct {
 	files   files.Tree
 	found   map[string]archive.Entry
@@ -68,7 +68,7 @@ type collector struct {
 	missing map[string]bool
 }
 
-// match follows the parts of a pattern from a directory on.
+// match follows the parts of a pattern, starting at a directory.
 func (t *collector) match(dir string, parts []string) {
 	switch {
 	case len(parts) == 0:
@@ -88,8 +88,8 @@ func (t *collector) match(dir string, parts []string) {
 	}
 }
 
-// step takes a name along, and the links that it leads through, and goes on with the rest of the pattern where they
-// lead.
+// step adds a name and the links that it passes through, and continues with the rest of the pattern at the links'
+// target.
 func (t *collector) step(name string, rest []string) {
 	at := name
 	info, err := t.files.Lstat(at)
@@ -103,16 +103,16 @@ func (t *collector) step(name string, rest []string) {
 		}
 		info, err = t.files.Lstat(at)
 	}
-	never, _ := path.Match("proc/*/environ", at) // whatever asks for it
-	never = never || path.Base(at) == "ifalias"  // which has what an administrator likes
+	never, _ := path.Match("proc/*/environ", at) // even if a pattern asks for it
+	never = never || path.Base(at) == "ifalias"  // which contains text that an administrator chose
 	switch {
 	case err != nil:
 		t.miss(at, err)
 	case info.IsDir():
 		t.add(archive.Entry{Name: at, Dir: true})
 		t.match(at, rest)
-	case len(rest) > 0: // a file where the pattern has a directory
-	case never, strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
+	case len(rest) > 0: // the pattern expects a directory here
+	case never, strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // a write-only attribute
 	case !t.add(archive.Entry{Name: at}), isProgram(at), isProgram(name):
 	case info.Mode().IsRegular():
 		t.regular = append(t.regular, at)
@@ -121,8 +121,8 @@ func (t *collector) step(name string, rest []string) {
 	}
 }
 
-// isProgram reports whether a file is a program, by where it is. Only its existence counts, and it can be larger than
-// an archive's files.
+// isProgram reports whether a file is a program, judging by its directory. Only the program's existence matters, and a
+// program can be larger than an archive's largest file.
 func isProgram(name string) bool {
 	return strings.HasPrefix(name, "opt/") || path.Base(path.Dir(name)) == "bin"
 }
@@ -139,7 +139,7 @@ func targetInRoot(link, target string) string {
 	return relative
 }
 
-// add takes an entry along, once.
+// add adds an entry if it is new, and reports whether it is.
 func (t *collector) add(e archive.Entry) bool {
 	if _, known := t.found[e.Name]; known || e.Name == "." {
 		return false
@@ -148,8 +148,8 @@ func (t *collector) add(e archive.Entry) bool {
 	return true
 }
 
-// miss records that something cannot be copied. What is gone is not on the node, and neither is an attribute that has
-// no value for now, as the speed of an interface that is down.
+// miss records that a file cannot be copied. It ignores files that have disappeared, and attributes without a value,
+// such as the speed of an interface that is down.
 func (t *collector) miss(name string, err error) {
 	for _, none := range []error{fs.ErrNotExist, syscall.ESRCH, syscall.ENOTDIR, syscall.EINVAL, syscall.EOPNOTSUPP} {
 		if errors.Is(err, none) {
@@ -159,15 +159,15 @@ func (t *collector) miss(name string, err error) {
 	t.missing[name+": "+files.Cause(err).Error()] = true
 }
 
-// read reads the regular files, each with its own timeout. One that never answers keeps a goroutine, and no other file
-// waits for it.
+// read reads the regular files, each with its own timeout. A read that never returns occupies a goroutine, but does not
+// delay other files.
 func (t *collector) read(ctx context.Context, timeout time.Duration) {
 	var reading errgroup.Group
 	reading.SetLimit(atOnce)
 	var mu sync.Mutex
 	for _, name := range t.regular {
 		reading.Go(func() error {
-			text, err := node.Within(ctx, timeout, "it did not respond", func(context.Context) ([]byte, error) {
+			text, err := node.Within(ctx, timeout, "the file could not be read", func(context.Context) ([]byte, error) {
 				return t.files.Read(name, archive.MaxFile)
 			})
 			mu.Lock()
@@ -180,10 +180,10 @@ func (t *collector) read(ctx context.Context, timeout time.Duration) {
 			return nil
 		})
 	}
-	_ = reading.Wait() // what cannot be read is missing
+	_ = reading.Wait() // unreadable files are listed as missing
 }
 
-// row returns the line of the device table about a special file, if it can have one.
+// row returns the line of the device table for a special file, or nil if the table does not support the file's type.
 func row(name string, info fs.FileInfo) []string {
 	kind := map[fs.FileMode]string{fs.ModeDevice | fs.ModeCharDevice: "c", fs.ModeDevice: "b",
 		fs.ModeNamedPipe: "p"}[info.Mode().Type()]

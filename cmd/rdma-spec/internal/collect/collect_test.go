@@ -137,7 +137,7 @@ func TestCollect_blockedFiles(t *testing.T) {
 	if took := time.Since(began); took > 2*timeout {
 		t.Errorf("it took %s", took)
 	}
-	if len(missing) != atOnce-1 || missing[0] != "sys/blocked/00: it did not respond within 2s" {
+	if len(missing) != atOnce-1 || missing[0] != "sys/blocked/00: the file could not be read within 2s" {
 		t.Errorf("missing: %q", missing)
 	}
 	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got,
@@ -186,7 +186,7 @@ func TestTakeIsBounded(t *testing.T) {
 	if e, found := c["sys/rescan"]; found {
 		t.Errorf("%+v", e)
 	}
-	want := []string{"too-large: it is longer than 33554432 bytes"}
+	want := []string{"too-large: the file is longer than 33554432 bytes"}
 	if unix.Geteuid() != 0 {
 		want = append(want, "unreadable: permission denied")
 	}

@@ -36,34 +36,34 @@ type collectOptions struct {
 	checks    []doctor.Check
 }
 
-// Command is rdma-spec collect, which copies what the checks read.
+// Command is rdma-spec collect, which copies the files that the checks read.
 func Command(checks []doctor.Check) *cobra.Command {
 	o := collectOptions{checks: checks}
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Write a support bundle for this node",
 		Long: `Write a support bundle: a tar.gz file with the data that the devices, status, and doctor commands
-read on this node. The file contains information about HCAs and PCI devices from sysfs, the limits
-and capabilities of processes, the container runtimes' settings that affect RDMA, the kernel log's
-lines about RDMA, and the responses of the runtimes and the kubelet. On another machine, devices,
-status, and doctor report the same results with --root FILE.tar.gz.
+read on this node. The file contains information from sysfs about HCAs and PCI devices, the limits
+and capabilities of processes, the container runtime settings that affect RDMA, the kernel log
+lines about RDMA, and the responses of the runtimes and the kubelet. With --root FILE.tar.gz, the
+devices, status, and doctor commands report the same results on another machine.
 
 The support bundle contains no configuration files and no command-line arguments. The only
-environment variables that it contains are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
-NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES,
-it records only whether they request all, some, or no accelerators. Error messages are redacted.
-The support bundle contains addresses, MACs, GUIDs, and the names of hosts, pods, and namespaces.
---anonymize replaces them with numbered pseudonyms. In an anonymized bundle, doctor finds the same
-faults.
+environment variables in the support bundle are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
+NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES, the
+support bundle records only whether the variable requests all, some, or no accelerators. Error
+messages are redacted. The support bundle contains addresses, MACs, GUIDs, and the names of hosts,
+pods, and namespaces. --anonymize replaces these addresses, MACs, GUIDs, and names with numbered
+pseudonyms. The doctor command finds the same faults in an anonymized support bundle.
 
-The command lists the paths and sizes of all files on standard error before it writes the bundle.
---list only lists them. Only the owner can read the file that --to writes.
+Before the command writes the support bundle, it prints the paths and sizes of all files to
+standard error. --list only lists the files. Only the owner can read the file that --to writes.
 
-A file that cannot be read within 2 seconds is reported as missing, and so is a daemon's
-response that does not arrive within 10 seconds.
+The command reports a file as missing if it cannot read the file within 2 seconds. It also reports
+a daemon's response as missing if the response does not arrive within 10 seconds.
 
-The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
-be created or written.`,
+The exit status is 0 if the support bundle is written, even if files are missing, and 3 if the
+support bundle cannot be created or written.`,
 		Example: `  rdma-spec collect --to node.tar.gz
   rdma-spec collect --to node.tar.gz --anonymize
   rdma-spec collect --list
@@ -76,19 +76,19 @@ be created or written.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	cli.AddFileFlag(f, &o.to, "write the support bundle to a `FILE` instead of standard output, atomically and with "+
-		"mode 0600")
+	cli.AddFileFlag(f, &o.to, "write the support bundle atomically to a `FILE` with mode 0600, instead of to standard "+
+		"output")
 	f.BoolVar(&o.anonymize, "anonymize", false,
 		"replace host, pod, namespace, and user names, IP and MAC addresses, and GUIDs with numbered pseudonyms")
-	f.BoolVar(&o.list, "list", false, "only list what the support bundle would contain")
+	f.BoolVar(&o.list, "list", false, "list the files for the support bundle without writing it")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"timeout for all daemons together; a fifth of it applies to each file")
+		"timeout for all daemons together; the timeout for each file is one fifth of this value")
 	o.AddFlags(f)
 	return cmd
 }
 
-// alwaysCollected are files that commands read beside the checks of the doctor: devices and status, and what a reader
-// wants to know of a node in any case.
+// alwaysCollected are files that the doctor's checks do not read: files that the devices and status commands read, and
+// files that a reader of the support bundle always needs.
 var alwaysCollected = []string{
 	"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*",
 	"sys/class/infiniband/*/device/../numa_node", "sys/dev/char/*",
@@ -122,7 +122,7 @@ func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writ
 		_, err := stdout.Write(text.Bytes())
 		return err
 	}
-	if info, err := os.Stat(o.to); err == nil && info.Mode().IsRegular() { // a file that is there would keep its mode
+	if info, err := os.Stat(o.to); err == nil && info.Mode().IsRegular() { // an existing file would keep its mode
 		if err := os.Chmod(o.to, 0o600); err != nil {
 			return fmt.Errorf("cannot write %s: %w", o.to, err)
 		}
@@ -130,7 +130,7 @@ func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writ
 	return atomicfile.Write(o.to, text.Bytes(), 0o600)
 }
 
-// collect returns what the archive has, in the order of the names, and what it misses.
+// collect returns the archive's entries, sorted by name, and the missing files.
 func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries []archive.Entry, missing []string,
 	err error) {
 	patterns := slices.Concat(node.Inventory, alwaysCollected)
@@ -157,7 +157,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 	as := asIs
 	answers := s.Answers()
 	if o.anonymize {
-		listing, _ := s.Listing() // without it, no container is named
+		listing, _ := s.Listing() // without the listing, no container is named
 		var containers []policy.Container
 		for _, c := range listing.Containers {
 			containers = append(containers, c.Container.Container)
@@ -187,13 +187,13 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 	return withoutEmptyGIDs(entries), missing, nil
 }
 
-// managers returns the files that say which HCAs manage NVSwitches: of their vital product data, which has serial
-// numbers, the word that counts.
+// managers returns the files that show which HCAs manage NVSwitches. A file contains only the relevant word of the
+// HCA's vital product data, because the data also contains serial numbers.
 func managers(s *node.Snapshot) map[string]archive.Entry {
 	all := map[string]archive.Entry{}
 	inventory, err := s.HCAs()
 	if err != nil {
-		return all // Take has what it could read of them
+		return all // Take returns the files that it could read
 	}
 	for _, h := range inventory.HCAs {
 		if h.Manages == hca.NVSwitches {
@@ -204,11 +204,11 @@ func managers(s *node.Snapshot) map[string]archive.Entry {
 	return all
 }
 
-// versionFile has the version of the rdma-spec that collected.
+// versionFile contains the version of the rdma-spec that wrote the archive.
 const versionFile = "rdma-spec/version"
 
-// withoutEmptyGIDs leaves out the empty places of tables of GIDs, which have up to 1024: all but the first one of a
-// table, which shows that the table is not full.
+// withoutEmptyGIDs omits the empty entries of GID tables, which have up to 1024 entries. It keeps the first empty entry
+// of each table, to show that the table is not full.
 func withoutEmptyGIDs(entries []archive.Entry) []archive.Entry {
 	shown := map[string]bool{}
 	return slices.DeleteFunc(entries, func(e archive.Entry) bool {
@@ -222,7 +222,7 @@ func withoutEmptyGIDs(entries []archive.Entry) []archive.Entry {
 	})
 }
 
-// writeListing lists what an archive has: the size and the path of each file, and where links lead.
+// writeListing lists an archive's files with their sizes and paths, and its links with their targets.
 func writeListing(w io.Writer, entries []archive.Entry) {
 	var out strings.Builder
 	files := 0

@@ -128,8 +128,8 @@ func TestCollectedStatus(t *testing.T) {
 			t.Errorf("%s, -there +here:\n%s", args, diff)
 		}
 	}
-	unknown := clitest.Outcome{Status: 3, Stdout: "", Stderr: "rdma-spec: when the support bundle was written: no " +
-		"container of pod ml/web is running on this node\n"}
+	unknown := clitest.Outcome{Status: 3, Stdout: "", Stderr: "rdma-spec: an error occurred when the support " +
+		"bundle was written: no container of pod ml/web is running on this node\n"}
 	if diff := cmp.Diff(unknown, program.Words("status ml/web --root", file)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -17,30 +17,31 @@ import (
 	"github.com/rdma-spec/rdma-spec/docs"
 )
 
-// kind is what a text of an answer is.
+// kind is the kind of a text in an answer.
 type kind int
 
 const (
-	unlisted  kind = iota // it is not kept
-	word                  // of a program, a device, a handler, a resource: as it is
-	place                 // a path: as it is
-	message               // what a program says, and may quote anything: of its words, those that are known
-	choice                // a variable that chooses devices and interfaces: its names
-	line                  // of the kernel's log, which was chosen when it was read
-	namespace             // these have pseudonyms in an anonymous archive
+	unlisted  kind = iota // not kept
+	word                  // of a program, device, handler, or resource: kept unchanged
+	place                 // a path: kept unchanged
+	message               // a program's message, which can quote anything: only known words are kept
+	choice                // a variable that selects devices and interfaces: the names are kept
+	line                  // a line of the kernel log, which was selected when the log was read
+	namespace             // this kind and the next ones are replaced with pseudonyms in an anonymous archive
 	namespaces
 	pod
 	wholePod // NAMESPACE/POD
 	container
 	address
-	object // of the ignore file: a glob with names of pods
-	about  // the key of an annotation, which may end with a container's name
-	dir    // where plugins meet, with the names of a namespace and a release
+	object // from the ignore file: a glob with names of pods
+	about  // the key of an annotation, which can end with a container's name
+	dir    // the plugins' handover directory, whose path contains a namespace and a release
 	ruleName
 )
 
-// fields lists all texts of the answers that an archive keeps, by the answer and the names of JSON on the way. What is
-// not listed is left out, and a test fails. "{}" are the keys of a map, and "*" stands for anything.
+// fields lists all texts that an archive keeps from the answers. A text is identified by the answer and the JSON names
+// on the path to the text. Other texts are omitted, and make a test fail. "{}" means the keys of a map, and "*" means
+// any name.
 var fields = []struct {
 	of   string
 	kind kind
@@ -90,7 +91,7 @@ var fields = []struct {
 	{"* hard", word}, {"* sharedMem", word}, {"* Memlock", word}, {"* limit", word},
 }
 
-// kindOf returns what the text at the end of such a way is. The first line of the table counts that matches.
+// kindOf returns the kind of the text at the end of such a path, from the first matching row of the table.
 func kindOf(way []string) kind {
 	for _, f := range fields {
 		if matches(strings.Fields(f.of), way) {
@@ -100,7 +101,7 @@ func kindOf(way []string) kind {
 	return unlisted
 }
 
-// matches reports whether names, of which a first "*" stands for any beginning, match a way.
+// matches reports whether names match a path. If the first name is "*", it matches any beginning.
 func matches(names, way []string) bool {
 	if names[0] == "*" {
 		names = names[1:]
@@ -117,7 +118,7 @@ func matches(names, way []string) bool {
 	return true
 }
 
-// encodeAnswer encodes an answer with the texts that are kept of it. as returns what a text becomes.
+// encodeAnswer encodes an answer with the texts that an archive keeps. The function as returns a text's replacement.
 func encodeAnswer(a node.Answer, as func(kind, string) string) ([]byte, error) {
 	encoded, err := json.Marshal(a)
 	if err != nil {
@@ -125,7 +126,7 @@ func encodeAnswer(a node.Answer, as func(kind, string) string) ([]byte, error) {
 	}
 	var value map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	decoder.UseNumber() // an unlimited memlock is no float
+	decoder.UseNumber() // a float cannot represent an unlimited memlock
 	if err := decoder.Decode(&value); err != nil {
 		return nil, err
 	}
@@ -172,9 +173,9 @@ func walk(value any, way []string, as func(kind, string) string) any {
 	return value
 }
 
-// entries returns an entry of the ignore file for each object, of which it has a line.
+// entries returns an entry of the ignore file for each line of the entry's objects.
 func entries(entry map[string]any) (all []any) {
-	objects, _ := entry["object"].(string) // an entry about the node has none
+	objects, _ := entry["object"].(string) // an entry about the node has no object
 	for one := range strings.SplitSeq(objects, "\n") {
 		copied := map[string]any{}
 		for key, value := range entry {
@@ -188,7 +189,7 @@ func entries(entry map[string]any) (all []any) {
 	return all
 }
 
-// asIs is what a text becomes in an archive with names.
+// asIs returns a text's replacement in an archive that is not anonymous.
 func asIs(k kind, text string) string {
 	switch k {
 	case unlisted:
@@ -201,7 +202,7 @@ func asIs(k kind, text string) string {
 	return text
 }
 
-// names keeps the items of a list that can be names of devices and interfaces.
+// names keeps the list items that can be names of devices and interfaces.
 func names(list string) string {
 	items := strings.Split(list, ",")
 	for i, item := range items {
@@ -214,15 +215,15 @@ func names(list string) string {
 
 var nameForm = regexp.MustCompile(`^[=^]*[\w.*-]{0,20}(:\d{1,3})*$`)
 
-// A message keeps numbers, quantities, paths of the system, and the words of the pages about faults and of the tables
-// of what programs say. All else that it quotes is left out: "…".
+// A message keeps numbers, quantities, system paths, and words from the pages about faults and from the tables of
+// programs' messages. All other words are replaced with "…".
 var (
 	messageWord = regexp.MustCompile(`[^\s"'` + "`" + `,;:=()\[\]{}<>|]+`)
 	plainNumber = regexp.MustCompile(`^\d{1,5}(\.\d{1,5}){0,3}(ms|s|m|h|Ki|Mi|Gi|KiB|MiB|GiB|%)?$`)
 	systemPath  = regexp.MustCompile(`^/(etc|run|var|usr|opt|dev|proc|sys|lib|host)(/[\w.@-]{1,40})*/?$`)
 )
 
-// vocabulary are the words that messages keep.
+// vocabulary returns the words that messages keep.
 var vocabulary = sync.OnceValue(func() map[string]bool {
 	all := map[string]bool{}
 	for _, text := range append(docs.FaultPages(), why.Texts()...) {

@@ -82,11 +82,11 @@ func TestConfigureTrees(t *testing.T) {
 		},
 		"a package's unit": {
 			packaged, strings.TrimSpace(dropIn),
-			"no plugin is installed: ROOT/usr/lib/systemd/system/nri-rdma.service, from a package, already runs the plugin, and " +
+			"did not install the plugin: the package's unit ROOT/usr/lib/systemd/system/nri-rdma.service already runs the plugin, and " +
 				"two plugins cannot both set memlock: run systemctl enable --now nri-rdma",
 		},
 		"a DaemonSet": {daemonSet, strings.TrimSpace(dropIn),
-			"no plugin is installed: a container, such as a DaemonSet's, already runs the plugin (PID 7), and"},
+			"did not install the plugin: a container, for example of a DaemonSet, already runs the plugin (PID 7), and"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o700)

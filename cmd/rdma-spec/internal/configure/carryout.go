@@ -21,18 +21,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 )
 
-// configured is what a subcommand plans.
+// configured is the plan of a subcommand.
 type configured struct {
 	goals   []record.Goal // the first one's feature is the plan's
 	plan    change.Plan
 	unit    string                                // to restart
-	check   func() error                          // of the files as they are on the node; nil for none
-	next    []string                              // what to do next, whether or not the daemon is restarted
-	restart []string                              // what to do next without --restart
-	report  func(w io.Writer, changed bool) error // prints more for people; nil for nothing
+	check   func() error                          // of the files on the node; can be nil
+	next    []string                              // the next steps, whether or not the daemon is restarted
+	restart []string                              // the next steps without --restart
+	report  func(w io.Writer, changed bool) error // prints further text for people; can be nil
 }
 
-// Result is what configure changed on the node.
+// Result contains the changes to the node.
 type Result struct {
 	cli.Meta
 	// Changed is true if a file was changed. With --dry-run, it is true if a file would be changed.
@@ -46,7 +46,7 @@ type Result struct {
 	removed []string // of the files
 }
 
-// print prints a result: what is done to each file, or the diff of --dry-run.
+// print prints a result: the change of each file, or the diff of --dry-run.
 func (o *Options) print(cmd *cobra.Command, r Result, done, diff, nothing string) error {
 	r.Meta = cli.Result("Configure")
 	r.Changed = len(r.Files) > 0
@@ -86,7 +86,7 @@ func (o *Options) open() (*change.Ledger, error) {
 	return change.Open(o.Root)
 }
 
-// carryOut makes a plan, and prints or carries it out. No other configure plans or changes anything meanwhile.
+// carryOut makes a plan, and prints it or carries it out. In the meantime, no other configure plans or makes changes.
 func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) error {
 	ledger, err := o.open()
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	return err
 }
 
-// withRestart makes a change that ends with a check and, where the flag says so, with a restart. A signal ends that,
+// withRestart makes a change, followed by a check and, with --restart, by a restart. A signal interrupts the restart,
 // and the files are restored.
 func (o *Options) withRestart(ctx context.Context, unit string, check func() error,
 	makeChange func(check func() error) error) error {
@@ -168,7 +168,7 @@ func (o *Options) withRestart(ctx context.Context, unit string, check func() err
 	return nil
 }
 
-// features names the features of goals.
+// features lists the features of goals.
 func features(goals []record.Goal) string {
 	var names []string
 	for _, g := range goals {

@@ -199,7 +199,7 @@ func TestConfigure_afterNodeChanges(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, n.root, "--revert", 3, ownDir+"90-rdma-spec-nri.toml, but has no record of it")
+			refused(t, n.root, "--revert", 3, ownDir+"90-rdma-spec-nri.toml, but has no record of this change")
 		},
 		"the record is lost, and the file is imported no longer": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)

@@ -23,7 +23,7 @@ import (
 
 const featureCDI = "cdi"
 
-// cdiUnits are the units that keep the CDI file right, and cdiRule is the udev rule that starts the first one.
+// cdiUnits are the units that update the CDI file, and cdiRule is the udev rule that starts the first unit.
 var (
 	cdiUnits = []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"}
 	cdiRule  = "etc/udev/rules.d/90-rdma-spec-cdi.rules"
@@ -34,23 +34,23 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	var installed programs
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Write and update a CDI file for the node's HCAs, for Podman, Docker, and others",
+		Short: "Keep a CDI file of the HCAs up to date for Podman, Docker, and other runtimes",
 		Long: `Install the files that write and update the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec
 and rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE,
 and a udev rule that starts the units when HCAs appear or disappear. For the content of the file,
-see 'rdma-spec cdi generate --help'. --revert also removes the CDI files that name one of these
-programs as their hook.
+see 'rdma-spec cdi generate --help'. With --revert, the command also removes the CDI files whose
+hook is one of these programs.
 
-On a node with a kubelet, CDI devices can bypass NRI and the plugin nri-rdma, because
+On a node with a kubelet, CDI devices can bypass NRI and the nri-rdma plugin, because
 nvidia-container-runtime takes CDI names from the variable NVIDIA_VISIBLE_DEVICES, which a pod can
-set. So the command refuses to run on such a node, unless you set --kubernetes.`,
+set. Therefore, the command fails on such a node unless you set --kubernetes.`,
 		Example: `  rdma-spec configure cdi
   rdma-spec configure cdi --dry-run
   rdma-spec configure cdi --revert`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
-		"run even on a node with a kubelet, where a pod can then use HCAs that were not allocated to it")
+		"run even on a node with a kubelet; pods can then use HCAs that were not allocated to them")
 	installed.addFlags(cmd, "programs", "the `DIR` that contains rdma-spec and rdma-hook; by default, the "+
 		"directory of the running rdma-spec")
 	return o.carriesOut(cmd, featureCDI, func(*cobra.Command, []string) (configured, error) {
@@ -59,15 +59,15 @@ set. So the command refuses to run on such a node, unless you set --kubernetes.`
 				"systemctl enable --now"))
 		}
 		if found := kubelet(o.Root); found != "" && !kubernetes {
-			return configured{}, fmt.Errorf("this node has a kubelet (%s), and nvidia-container-runtime takes CDI names "+
-				"from a pod's NVIDIA_VISIBLE_DEVICES: a pod that sets this variable to rdma.noderesource.dev/hca=all would "+
-				"get every HCA, whatever the policy says: use the nri-rdma plugin instead, or add --kubernetes", found)
+			return configured{}, fmt.Errorf("this node has a kubelet (%s): if a pod set NVIDIA_VISIBLE_DEVICES to "+
+				"rdma.noderesource.dev/hca=all, nvidia-container-runtime would add every HCA to the pod, regardless of the "+
+				"policy; use the nri-rdma plugin instead, or add --kubernetes", found)
 		}
 		return o.cdi(installed)
 	})
 }
 
-// What only a node with a kubelet has.
+// Units and files that exist only on a node with a kubelet.
 var (
 	kubeletUnits = []string{
 		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service",
@@ -77,7 +77,7 @@ var (
 		"etc/kubernetes/kubelet.conf", "var/snap/microk8s"}
 )
 
-// kubelet returns what shows that the node below a root has a kubelet; "" if nothing does.
+// kubelet returns the unit or file that shows that the node below a root has a kubelet; "" if there is none.
 func kubelet(root string) string {
 	for _, unit := range kubeletUnits {
 		if process.HasUnit(root, unit) {
@@ -92,7 +92,7 @@ func kubelet(root string) string {
 	return ""
 }
 
-// cdi plans that the node has a CDI file of its HCAs that stays right: the hook, and the units that write the file.
+// cdi plans the hook, and the units that write and update a CDI file for the node's HCAs.
 func (o *Options) cdi(p programs) (c configured, err error) {
 	c.goals = []record.Goal{{Feature: featureCDI}}
 	c.next = []string{"systemctl daemon-reload", "udevadm control --reload",
@@ -104,7 +104,7 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 	var all []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
 		file, err := planProgram(o.Root, filepath.Join(dir, name), filepath.Join(p.prefix, "bin", name),
-			"put rdma-hook and rdma-spec in one directory, or set the directory with --programs")
+			"put rdma-hook and rdma-spec in the same directory, or set the directory with --programs")
 		if err != nil {
 			return c, err
 		}
@@ -121,8 +121,8 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 	return c, err
 }
 
-// cdiReversed adds to a reversal on the node below a root that the CDI files that name a program as their hook are
-// removed before it is: with a hook that does not exist, no container with their devices starts.
+// cdiReversed extends a reversal on the node below a root: the CDI files whose hook is a removed program are removed
+// before the program. If the hook did not exist, containers with the files' devices would not start.
 func cdiReversed(root string, back *change.Reversal) error {
 	after := back.Contents()
 	for _, hook := range back.Paths() {

@@ -94,7 +94,7 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 // A file that is not ours is not removed, so its hook stays. Units that are enabled would write the file again.
 func TestConfigureCDIRevertRefuses(t *testing.T) {
 	for want, files := range map[string]map[string]string{
-		"the CDI file /etc/cdi/theirs.yaml names the hook /usr/local/bin/rdma-hook: remove the CDI file first\n": {
+		"the CDI file /etc/cdi/theirs.yaml uses the hook /usr/local/bin/rdma-hook: remove the CDI file first\n": {
 			"etc/cdi/theirs.yaml": strings.ReplaceAll(theSpec, "rdma.noderesource.dev/hca", "example.com/nic"),
 		},
 		"rdma-spec-cdi.timer is enabled: run systemctl disable --now rdma-spec-cdi.timer first\n": {

@@ -22,22 +22,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
-// Options are the flags that all subcommands of `rdma-spec configure` have.
+// Options are the flags of all subcommands of `rdma-spec configure`.
 type Options struct {
 	checks                          []doctor.Check
 	config, Root                    string
 	dryRun, Restart, Revert, forget bool
-	timeout                         time.Duration // of a restart; 0 is the unit's own
+	timeout                         time.Duration // of a restart; 0 means the unit's own timeouts
 	format                          string
-	node                            string // the root of the node itself; tests have another one
+	node                            string // the root of the node itself; tests use a different root
 
 	ledger *change.Ledger      // open while a plan is made and carried out
-	found  []containerd.Daemon // nil before they are looked for
+	found  []containerd.Daemon // nil until they are searched for
 
 	Restarts func(unit string) *Restart // tests replace it
 }
 
-// Command is rdma-spec configure, which ends with these checks.
+// Command is rdma-spec configure, which runs these checks at the end.
 func Command(checks []doctor.Check) *cobra.Command {
 	o := &Options{checks: checks, node: "/"}
 	o.Restarts = o.nodeRestart
@@ -51,37 +51,41 @@ func (o *Options) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Configure a node for RDMA containers, or revert the configuration",
-		Long: `Change the node's files that RDMA containers depend on: NRI in containerd or CRI-O, runtime
-handlers, the limits of units, and the plugin nri-rdma. With --all, turn on NRI, install
-the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds,
-except those that the steps after "next:" in the output fix. These faults do not change the exit
-status.
+		Long: `Change the files on the node that affect RDMA containers: the files for NRI in containerd or
+CRI-O, for runtime handlers, for the limits of units, and for the nri-rdma plugin. With --all, the
+command turns on NRI, and installs the plugin as a service if the node has no plugin. The command
+then lists the faults that rdma-spec doctor finds, except for faults that are fixed by the steps
+after "next:" in the output. The listed faults do not change the exit status.
 
-The command makes only these changes: it writes its own files, adds one block of lines at the end
-of a file, and adds one element to the imports of a file. If these changes do not suffice, it
-prints the change for you to make. Before the command replaces a file, it tests the new
-configuration: containerd loads a copy of it. The command makes the change only if the change
-affects nothing else in containerd's effective configuration. It replaces files atomically, and
-keeps their mode and owner. If another tool changes a file at the same time, the other tool's
-change stays, and the command fails. In that case, rerun the command.
+The command makes only three kinds of changes: it writes its own files, adds a block of lines to
+the end of a file, and adds an element to the imports of a file. If these changes are not
+sufficient, the command prints the change that you must make. Before the command replaces a file,
+it tests the new configuration: containerd loads a copy of the configuration. The command makes a
+change only if everything else in containerd's effective configuration stays the same. The command
+replaces files atomically, and keeps their mode and owner. If another tool changes a file at the
+same time, the command keeps the other tool's change, and fails. If this happens, rerun the
+command.
 
-Without --restart, the command does not restart a daemon, but k0s itself restarts its containerd.
-With --restart, the runtime must respond within the time that its unit allows for a stop and a
-start, and must list the containers that were running before. Otherwise, and on Ctrl-C, the command
-restores all files, and restarts the daemon once more.
+Without --restart, the command does not restart daemons. However, k0s itself restarts its
+containerd. With --restart, the runtime must respond within its unit's timeouts for a stop and a
+start, and must list the containers that were running before the restart. If the runtime does not
+respond or does not list these containers, or if you press Ctrl-C, the command restores all files,
+and restarts the runtime once more.
 
-If you rerun the command, it restores what an upgrade or another tool has removed, including the
-changes for other features.
+If an upgrade or another tool has removed changes, rerun the command to restore them, including
+those for other features.
 
---revert reverts the changes, even if several runs made them, and keeps the changes of others. If
+--revert reverts the changes of all runs, and keeps the changes of other tools and people. If
 somebody has changed one of rdma-spec's own files, the command keeps that file and all other files
-of the same feature, reports the file, and continues with the other features. If a file with the
-same name existed before, it is kept as FILE.rdma-spec.bak in the same directory. --forget drops
-the record of a feature, and changes no file. The record is in /var/lib/rdma-spec/configure.
+of the same feature, reports the file, and continues with the other features. If a file already
+exists where the command writes its own file, the command keeps the existing file in the same
+directory as FILE.rdma-spec.bak, and --revert restores it. --forget drops the record of a feature
+without changing any file. The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert keeps a file because somebody has
-changed it, 2 for a usage error, and 3 if something fails, in which case nothing is changed. With
--o json, "changed" shows whether files were changed or, with --dry-run, would be.`,
+changed it, 2 for a usage error, and 3 if the command fails. If the command fails, it changes
+nothing. With -o json, "changed" is true if files were changed or, with --dry-run, would be
+changed.`,
 		Example: `  rdma-spec configure --all --dry-run
   rdma-spec configure --all --restart
   rdma-spec configure --revert`,
@@ -93,18 +97,18 @@ changed it, 2 for a usage error, and 3 if something fails, in which case nothing
 	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, if the node has several")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, without making it")
 	f.BoolVar(&o.Restart, "restart", false,
-		"restart the daemon, and restore all files if its containers are not running again in time")
+		"restart the daemon; if its containers are not running after the timeout, restore all files")
 	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0,
 		"timeout for a restart (`TIME`); by default, the timeouts of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "revert the change")
-	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
+	f.BoolVar(&o.forget, "forget", false, "drop the record of the change without changing any file")
 	f.StringVar(&o.Root, "root", "/", "change the node whose root directory is this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn on NRI, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
-	service.addFlags(cmd, "program", "install this `FILE` as nri-rdma; by default, nri-rdma in the directory of rdma-spec")
+	service.addFlags(cmd, "program", programUsage)
 	o.carriesOut(cmd, "", func(cmd *cobra.Command, _ []string) (configured, error) {
 		if !all {
-			return configured{}, cli.Usage(errors.New("name what to configure, or use --all"))
+			return configured{}, cli.Usage(errors.New("specify a feature to configure, or use --all"))
 		}
 		c, err := o.configureAll(cmd, runtime, service)
 		if runsKubernetes(o.Root) {
@@ -123,9 +127,9 @@ changed it, 2 for a usage error, and 3 if something fails, in which case nothing
 	return cmd
 }
 
-// withoutKubernetes is what to do on a node that has no kubelet.
-const withoutKubernetes = "Docker and Podman do not use NRI plugins when they run without Kubernetes: for their " +
-	"containers, run rdma-spec configure cdi"
+// withoutKubernetes is the advice for a node without a kubelet.
+const withoutKubernetes = "Docker and Podman do not use NRI plugins: to add HCAs to their containers on a node " +
+	"without Kubernetes, run rdma-spec configure cdi"
 
 // runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a directory.
 func runsKubernetes(root string) bool {
@@ -140,8 +144,8 @@ func anyOf(root string, names ...string) bool {
 	})
 }
 
-// carriesOut has a command carry a plan out for a feature, or take it back: all features where none is named. An
-// argument of the command is a part of the name where the feature's ends with a space.
+// carriesOut makes a command carry out a plan for a feature, or revert the feature. If no feature is named, the command
+// reverts all features. If the feature's name ends with a space, the command's argument completes the name.
 func (o *Options) carriesOut(cmd *cobra.Command, feature string,
 	plan func(cmd *cobra.Command, args []string) (configured, error)) *cobra.Command {
 	format := cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON)
@@ -170,7 +174,7 @@ func (o *Options) carriesOut(cmd *cobra.Command, feature string,
 	return cmd
 }
 
-// validate reports flags that do not go together, and a root that is not there.
+// validate returns an error for flags that cannot be combined, and for a root that does not exist.
 func (o *Options) validate() (err error) {
 	if o.Root, err = filepath.Abs(o.Root); err != nil {
 		return err
@@ -178,22 +182,21 @@ func (o *Options) validate() (err error) {
 	info, err := os.Stat(o.Root)
 	switch {
 	case err != nil || !info.IsDir():
-		return fmt.Errorf("--root %s is not a directory: set it to the directory that contains the node's /etc "+
-			"and /usr", o.Root)
+		return fmt.Errorf("--root %s is not a directory: set --root to the directory that contains the node's "+
+			"/etc and /usr", o.Root)
 	case o.Revert && o.forget:
 		return cli.Usage(errors.New("use either --revert or --forget"))
 	}
 	return nil
 }
 
-// validateRestart reports a restart of another node than this one.
+// validateRestart returns an error for a restart on a different node.
 func (o *Options) validateRestart() error {
 	if !o.Restart || o.Root == o.node {
 		return nil
 	}
 	return cli.Usage(fmt.Errorf("--restart restarts daemons on this node, but --root %s refers to a different node: omit "+
-		"one of the flags",
-		o.Root))
+		"one of the two flags", o.Root))
 }
 
 // containerds returns the containerds of the node.

@@ -222,7 +222,7 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			got := configure(root, "limits")
 			switch {
 			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr,
-				"name the unit of the runtime that the kubelet uses: "+agent+", "+server)):
+				"("+agent+", "+server+"): specify the unit of the runtime that the kubelet uses")):
 				t.Errorf("limits: %+v", got)
 			case test.limitsOf != "" && (got.Status != 0 || !strings.Contains(got.Stdout, "/"+test.limitsOf+".d/")):
 				t.Errorf("limits: %+v, want %s", got, test.limitsOf)
@@ -263,20 +263,20 @@ func TestConfigureRefuses(t *testing.T) {
 		status int
 		part   string
 	}{
-		"":                              {2, "name what to configure, or use --all; see 'rdma-spec configure --help'"},
-		"nri --runtime docker":          {2, "--runtime docker: write containerd or crio; see"},
+		"":                              {2, "specify a feature to configure, or use --all; see 'rdma-spec configure --help'"},
+		"nri --runtime docker":          {2, "--runtime docker is not supported: use containerd or crio; see"},
 		"nri --runtime crio":            {3, "CRI-O is not installed"},
 		"nri --runtime crio --required": {2, "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
 		"--all --runtime docker":        {2, "run rdma-spec configure cdi; see"},
 		"--all --runtime crio":          {3, "CRI-O is not installed"},
 		"handler rdma":                  {2, "use either --like RUNTIME or --in-place"},
 		"handler rdma --like nvidia":    {3, `has no handler "nvidia": its handlers are runc`},
-		"handler Rdma --like runc":      {3, `"Rdma" is not a handler name`},
-		"limits sshd":                   {3, "is not the unit of a container runtime"},
+		"handler Rdma --like runc":      {3, `"Rdma" is not a valid handler name`},
+		"limits sshd":                   {3, "is not a unit of a supported container runtime"},
 		"limits --restart":              {2, "--restart restarts daemons on this node"},
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
-		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec in one directory"},
+		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec in the same directory"},
 		"cdi --prefix opt":              {2, `--prefix "opt" cannot be used in a systemd unit: specify an absolute path`},
 		"cdi --restart":                 {2, "--restart applies only to container runtimes"},
 		"--revert --restart":            {2, "--restart restarts daemons on this node"},
@@ -312,7 +312,7 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	if got := configure(root, "--forget"); got != (outcome{0, "nothing to forget\n", ""}) {
 		t.Errorf("--forget afterwards: %+v", got)
 	}
-	refused(t, root, "--revert", 3, "rdma-spec configure wrote "+strings.TrimPrefix(file, root)+", but has no record of it")
+	refused(t, root, "--revert", 3, "rdma-spec configure wrote "+strings.TrimPrefix(file, root)+", but has no record of this change")
 	if got := scratch.Read(t, file); !strings.Contains(got, "# theirs") {
 		t.Errorf("the file: %s", got)
 	}
@@ -428,7 +428,7 @@ func TestConfigureRoot(t *testing.T) {
 func TestConfigureFails(t *testing.T) {
 	for file, test := range map[string]struct{ text, want string }{ // "" for a file that is removed
 		"var":                        {"no directory", "cannot create " /* …/var/lib/rdma-spec/configure: not a directory */},
-		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML: correct it first"},
+		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML; correct the error first"},
 		"usr/bin/containerd":         {"", "no containerd binary under "},
 	} {
 		t.Run(file, func(t *testing.T) {
@@ -515,7 +515,7 @@ func TestConfigureAll_withoutKubernetes(t *testing.T) {
 	root, _ := configureNode(t)
 	scratch.File(t, filepath.Join(root, "usr/bin/docker"), "", 0o755)
 	got := done(t, root, "--all --program ROOT/nri-rdma --dry-run")
-	if !strings.Contains(got.Stderr, "for their containers, run rdma-spec configure cdi") {
+	if !strings.Contains(got.Stderr, "to add HCAs to their containers on a node without Kubernetes, run rdma-spec configure cdi") {
 		t.Errorf("with Docker beside containerd: %+v", got)
 	}
 }

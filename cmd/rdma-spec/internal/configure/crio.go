@@ -22,14 +22,15 @@ import (
 // crioDropIn is the name of the file in the directory of CRI-O's drop-ins.
 const crioDropIn = "90-rdma-spec-nri.conf"
 
-const crioNRI = `# Turns on NRI in CRI-O. Written by rdma-spec configure nri, and removed by rdma-spec configure nri --revert.
+const crioNRI = `# Written by rdma-spec configure nri to turn on NRI in CRI-O.
+# To remove this file, run rdma-spec configure nri --revert.
 [crio.nri]
 enable_nri = true
 nri_disable_connections = false
 `
 
-// CRIONRI plans that NRI is on in the CRI-O below a root, by a file of crio.conf.d: nothing where it is on without
-// that file. It is an error if a later file has another last word.
+// CRIONRI plans to turn on NRI in the CRI-O below a root with a file in crio.conf.d. If NRI is on without that file,
+// the plan is empty. If a later file turns off NRI, CRIONRI returns an error.
 func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	if !runtime.HasCRIO(root) {
 		return nil, fmt.Errorf("CRI-O is not installed: %s does not exist", filepath.Join(root,
@@ -37,7 +38,7 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	}
 	said, err := runtime.ReadCRIO(root)
 	if err != nil {
-		return nil, fmt.Errorf("%w: correct the error first", err)
+		return nil, fmt.Errorf("%w; correct the error first", err)
 	}
 	ours := filepath.Join(said.DropIns, crioDropIn)
 	before, after := said.Around(ours)
@@ -46,11 +47,11 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	for key, off := range runtime.CRIONRIOff {
 		value, place := after.Last("nri", key)
 		if value == off {
-			return nil, fmt.Errorf("%[1]s sets %[2]s = %[3]v, and CRI-O reads it after %[4]s: change the value "+
+			return nil, fmt.Errorf("%[1]s, which CRI-O reads after %[4]s, sets %[2]s = %[3]v: change the value "+
 				"in %[1]s", place, key, value, ours)
 		}
 		if place == "" {
-			on = on && !containerd.Exists(ours) // without it, or so it was
+			on = on && !containerd.Exists(ours) // without our file, or as before our file
 			value, place = before.Last("nri", key)
 		}
 		on = on && value != off
@@ -62,7 +63,7 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	return change.Whole(change.File{Path: ours, Content: []byte(crioNRI)})
 }
 
-// crioEnables reports whether the installed CRI-O has NRI on by default, as since 1.30.
+// crioEnables reports whether the installed CRI-O turns on NRI by default, as CRI-O does since 1.30.
 func crioEnables(ctx context.Context, root string) bool {
 	for _, program := range places.CRIO.Programs {
 		version, err := containerd.Binary(files.Below(root, program)).Version(ctx)

@@ -14,18 +14,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
-// What the steps that are left settle: starting the plugin, and restarting the runtime.
+// Checks whose faults the remaining steps fix: starting the plugin, and restarting the runtime.
 var (
 	settledByStart   = []string{"plugin-runs", "plugin-registered"}
 	settledByRestart = []string{"nri-socket"}
 )
 
-// examine ends a configuration with what else is wrong with the node, apart from what the steps that are left settle.
-// The node is configured whatever the doctor finds, so only a failed write is an error.
+// examine prints the node's other faults at the end of a configuration, except for faults that the remaining steps fix.
+// The node is configured regardless of the faults, so only a failed write is an error.
 func (o *Options) examine(ctx context.Context, stdout, stderr io.Writer, settled []string) error {
 	findings, _, err := doctor.Diagnose(ctx, node.Options{Root: o.Root, Timeout: node.Daemons}, o.checks, nil, stderr)
 	if err != nil {
-		fmt.Fprintln(stderr, "rdma-spec: the doctor cannot check the node:", err)
+		fmt.Fprintln(stderr, "rdma-spec: cannot run the doctor's checks:", err)
 		return nil
 	}
 	findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool {

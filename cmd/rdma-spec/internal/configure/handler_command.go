@@ -34,13 +34,15 @@ func newConfigureHandlerCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "handler NAME",
 		Short: "Add a runtime handler whose containers can register RDMA memory",
-		Long: `Add to containerd a runtime handler that is like an existing one, but has a base spec with an
-unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. Print the RuntimeClass for the handler.
-Use this command on nodes without NRI. With --in-place, add the base spec to the existing handler
-NAME, which affects all containers of that handler.
+		Long: `Add a runtime handler to containerd. The command copies an existing handler, and gives the copy a
+base spec with an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. The command prints a
+RuntimeClass for the new handler. Use this command on nodes without NRI. With --in-place, the
+command adds the base spec to the existing handler NAME. This change affects all containers of that
+handler.
 
-The base spec is a copy of the existing handler's base spec, or of containerd's default spec if the
-handler has none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.`,
+The new base spec is derived from the existing handler's base spec or, if that handler has none,
+from containerd's default spec. Unlike the output of 'ctr oci spec', the new base spec does not
+limit open files to 1024.`,
 		Example: `  rdma-spec configure handler rdma --like runc
   rdma-spec configure handler rdma-nvidia --like nvidia --dry-run
   rdma-spec configure handler runc --in-place
@@ -51,8 +53,8 @@ handler has none. Unlike the output of 'ctr oci spec', it does not limit open fi
 	f.SortFlags = false
 	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
-	f.BoolVar(&force, "force", false, "change the base spec even if other handlers use it; this also changes their "+
-		"containers")
+	f.BoolVar(&force, "force", false, "change the base spec even if other handlers use it; the change also affects "+
+		"their containers")
 	return o.carriesOut(cmd, goal.Handler, func(cmd *cobra.Command, args []string) (configured, error) {
 		name := args[0]
 		model := like
@@ -84,8 +86,8 @@ handler has none. Unlike the output of 'ctr oci spec', it does not limit open fi
 	})
 }
 
-// edit returns the editor of a containerd's configuration for a goal, which is that of what is configured. Other goals
-// that are not met any longer are met again, so that the goal starts from what they make.
+// edit returns the editor of a containerd's configuration for a goal, which becomes the goal of c. The editor also
+// restores other goals that are no longer met, and starts from the resulting configuration.
 func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g record.Goal) (edit editor.Editor,
 	err error) {
 	g.Config = d.Config
@@ -105,7 +107,7 @@ func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, 
 	return edit, err
 }
 
-// baseSpec makes a base spec for RDMA containers of another one, or of containerd's default spec.
+// baseSpec makes a base spec for RDMA containers from another base spec, or from containerd's default spec.
 func baseSpec(base []byte) ([]byte, error) {
 	containerd, err := platform.Find("containerd")
 	if err != nil {
@@ -122,10 +124,10 @@ func baseSpec(base []byte) ([]byte, error) {
 func newConfigureLimitsCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [UNIT]",
-		Short: "Remove the memlock limit of containerd's or docker's unit",
+		Short: "Remove the memlock limit from the unit of containerd or Docker",
 		Long: `Write a systemd drop-in with LimitMEMLOCK=infinity for the unit of a container runtime, such as
-containerd or docker. It affects the daemon, and every container on the node whose spec sets no
-locked-memory limit (memlock).`,
+containerd or docker. The drop-in affects the daemon and, on this node, every container whose spec
+does not set a locked-memory limit (memlock).`,
 		Example: `  rdma-spec configure limits
   rdma-spec configure limits docker --dry-run
   rdma-spec configure limits --revert`,

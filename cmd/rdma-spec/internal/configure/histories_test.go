@@ -152,7 +152,7 @@ func (h *history) configure(args string) bool {
 		"no validator for required plugins",            // in 1.7
 		"already exists, and a block cannot extend it", // what a person has to do
 		"ignores the CRI settings of the file",         // that has the model
-		"convert it to version",                        // the toolkit's file, since containerd is older
+		"convert the file to version",                  // the toolkit's file, since containerd is older
 	} {
 		if got.Status == 3 && strings.Contains(got.Stderr, refusal) && strings.Count(got.Stderr, "\n") == 1 {
 			h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
@@ -255,8 +255,8 @@ func (h *history) revert(feature string) (without map[string]any) {
 	h.Helper()
 	before, _ := h.effective() // nil where containerd does not read what another tool has written
 	got := h.call(feature + " --revert")
-	if got.Status == 3 && strings.Contains(got.Stderr, "without which containerd does not serve "+
-		"CRI") { // the toolkit copied it
+	if got.Status == 3 && strings.Contains(got.Stderr, "and containerd does not serve "+
+		"CRI if ") { // the toolkit copied it
 		h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
 		if feature == "" {
 			maps.DeleteFunc(h.asked, func(other, _ string) bool {

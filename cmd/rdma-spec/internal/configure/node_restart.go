@@ -22,8 +22,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec cannot tell which unit to restart: restart the " +
-	"daemon manually"))
+var errUnitUnknown = cli.Usage(errors.New("rdma-spec cannot determine the unit for --restart: restart the daemon " +
+	"manually"))
 
 // nodeRestart restarts a unit of the node.
 func (o *Options) nodeRestart(unit string) *Restart {
@@ -34,10 +34,10 @@ func (o *Options) nodeRestart(unit string) *Restart {
 	return &Restart{Unit: unit, Node: thisNode{}, Within: within, Every: 500 * time.Millisecond}
 }
 
-// unbounded is how long the restart of a unit may take that sets itself no time.
+// unbounded is the timeout for the restart of a unit that sets no timeouts.
 const unbounded = 10 * time.Minute
 
-// unitTime returns how long a unit may take to stop and to start.
+// unitTime returns the sum of a unit's timeouts for a stop and a start.
 func unitTime(unit string) (within time.Duration) {
 	out, err := exec.Command("systemctl", "show", "--value", "--property=TimeoutStopUSec,TimeoutStartUSec", unit).Output()
 	lines := strings.Fields(strings.NewReplacer(" ", "", "min", "m").Replace(string(out))) // 1min 30s
@@ -52,21 +52,22 @@ func unitTime(unit string) (within time.Duration) {
 	return within
 }
 
-// notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
+// notRestarted reports that a daemon was not restarted despite --restart, and how to restart it.
 func notRestarted(stderr io.Writer, restart []string) {
-	fmt.Fprintln(stderr, "rdma-spec: did not restart the daemon, because none of its files changed; if the daemon was "+
-		"started before its files were last changed, run:",
+	fmt.Fprintln(stderr, "rdma-spec: did not restart the daemon, because none of its files changed; if the daemon has "+
+		"not been restarted since the last change, run:",
 		strings.Join(restart, " && "))
 }
 
-// readers returns the unit of the daemon that reads files, which is needed only for --restart, and a check of them; no
-// unit where no daemon reads them. What containerd cannot load already is not checked.
+// readers returns the unit of the daemon that reads files, which is needed only for --restart, and a check of the
+// files. The unit is "" if no daemon reads the files. If containerd already cannot load its configuration, there is no
+// check.
 func (o *Options) readers(ctx context.Context, paths []string) (unit string, check func() error, err error) {
 	units := o.unitsOf(ctx, paths)
 	switch {
 	case len(units) > 1 && o.Restart:
-		return "", nil, cli.Usage(fmt.Errorf("--restart can restart only one service, but the files belong to %s: revert "+
-			"the changes for each service with a separate command",
+		return "", nil, cli.Usage(fmt.Errorf("--restart can restart only one service, but the files belong to %s: for each "+
+			"service, revert the changes with a separate command",
 			strings.Join(units, ", ")))
 	case slices.Contains(units, "") && o.Restart:
 		_, err := o.daemon(ctx)
@@ -80,7 +81,7 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 	return strings.Join(units[:min(1, len(units))], ""), check, nil
 }
 
-// unitsOf returns the units of the daemons that read files; one of them is empty where it is unknown.
+// unitsOf returns the units of the daemons that read files. An unknown unit is "".
 func (o *Options) unitsOf(ctx context.Context, paths []string) (units []string) {
 	for _, path := range paths {
 		unit, known := o.unitOf(path)
@@ -96,7 +97,7 @@ func (o *Options) unitsOf(ctx context.Context, paths []string) (units []string) 
 	return slices.Compact(units)
 }
 
-// unitOf returns the unit that reads a file, empty where none does: known where it is not that of a containerd.
+// unitOf returns the unit that reads a file; "" if no unit does. The unit is known unless it is a containerd's unit.
 func (o *Options) unitOf(path string) (unit string, known bool) {
 	switch dir := filepath.Base(filepath.Dir(path)); {
 	case o.isProgramOrUnit(path):
@@ -109,7 +110,7 @@ func (o *Options) unitOf(path string) (unit string, known bool) {
 	return "", false
 }
 
-// nextAfter says what to do after files were restored.
+// nextAfter returns the next steps after files were restored.
 func (o *Options) nextAfter(ctx context.Context, paths []string) (next []string) {
 	if slices.ContainsFunc(paths, func(path string) bool {
 		return strings.HasPrefix(path, files.Below(o.Root, unitDir)+"/")
@@ -130,7 +131,7 @@ func (o *Options) nextAfter(ctx context.Context, paths []string) (next []string)
 	return next
 }
 
-// sayReload says what the reload of systemd that changed units need takes from containers that run.
+// sayReload warns if running containers lose devices in the reload of systemd that changed units require.
 func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
 	units := files.Below(o.Root, unitDir) + "/"
 	if !slices.ContainsFunc(changed, func(f change.File) bool { return strings.HasPrefix(f.Path, units) }) {
@@ -138,11 +139,11 @@ func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
 	}
 	s, err := node.Open(node.Options{Root: o.Root, Timeout: node.Daemons})
 	if err != nil {
-		return // there is no such directory, as the plan has found
+		return // the directory does not exist, which the plan reports
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if takes := s.ReloadTakes(); takes != "" {
-		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+"; check first:", node.ShowsScopes)
+		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+"; first, check the output of:", node.ShowsScopes)
 	}
 }
 
@@ -151,13 +152,13 @@ type thisNode struct{}
 
 // Restart implements Node.
 func (thisNode) Restart(ctx context.Context, unit string) error {
-	// A reload takes GPUs from some containers: see node.ReloadTakes.
+	// A reload removes GPUs from some containers: see node.ReloadTakes.
 	changed, err := exec.CommandContext(ctx, "systemctl", "show", "--value", "--property=NeedDaemonReload", unit).Output()
 	if err != nil || strings.TrimSpace(string(changed)) != "no" {
 		err = systemctl(ctx, "daemon-reload")
 	}
 	if err == nil {
-		err = systemctl(ctx, "reset-failed", unit) // else a unit that failed too often is not started again
+		err = systemctl(ctx, "reset-failed", unit) // otherwise, systemd does not restart a unit that failed too often
 	}
 	if err == nil {
 		err = systemctl(ctx, "restart", unit)
@@ -206,7 +207,7 @@ func (thisNode) Ended(ctx context.Context, ids []string) (count int, err error) 
 	return count, err
 }
 
-// eachRuntime asks all runtimes that serve CRI.
+// eachRuntime queries all runtimes that serve CRI.
 func eachRuntime(ctx context.Context, ask func(r *cri.Runtime) error) error {
 	runtimes, _, err := cri.Connect(ctx, "", "/", cri.AnswersWithin)
 	if err != nil {

@@ -166,8 +166,8 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 
 // A daemon whose files do not change is not restarted. It can be older than they are, so the command says it.
 func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
-	const said = "rdma-spec: did not restart the daemon, because none of its files changed; if the daemon was started " +
-		"before its files were last changed, run: "
+	const said = "rdma-spec: did not restart the daemon, because none of its files changed; if the daemon has not " +
+		"been restarted since the last change, run: "
 	const restart = "systemctl restart containerd.service\n"
 	for args, want := range map[string]string{
 		"nri":                           said + restart,

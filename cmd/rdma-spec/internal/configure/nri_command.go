@@ -36,14 +36,15 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 		Long: `Turn on NRI, so that plugins such as nri-rdma can adjust containers. NRI requires containerd 1.7.7
 or later, or CRI-O. If NRI is already on, the command changes nothing.
 
-The command writes its own file in a directory that the configuration imports or that the platform
-reads. If there is no such directory, it writes the file in rdma-spec.d and adds an import. In a
-K3s or RKE2 template that includes the base template, it adds a block at the end.
+The command writes its own file to a directory that the configuration imports or that the platform
+reads. If no such directory exists, the command writes the file to rdma-spec.d, and adds an import
+of this directory. If a K3s or RKE2 template includes the base template, the command adds a block
+to the end of the template.
 
-With --required, also turn on NRI's default validator, so that a pod can use the annotation
-required-plugins.noderesource.dev to require a plugin. The validator requires containerd 2.2 or
-later. The command does not change the validator's own list of required plugins, which applies to
-all containers on the node.`,
+With --required, the command also turns on NRI's default validator, so that a pod can use the
+annotation required-plugins.noderesource.dev to require a plugin. The validator requires containerd
+2.2 or later. The command does not change the validator's own list of required plugins, which
+applies to all containers on the node.`,
 		Example: `  rdma-spec configure nri --dry-run
   rdma-spec configure nri --required --restart
   rdma-spec configure nri --runtime crio
@@ -65,13 +66,13 @@ func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 
-// NRI plans NRI in a runtime; "" is the one that the kubelet uses.
+// nri plans NRI in a runtime. "" means the runtime that the kubelet uses.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
 	c := configured{goals: []record.Goal{{Feature: goal.NRI}}}
 	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd,
 		runtimeCRIO: runtime.NameCRIO}[which]
 	if !known {
-		return c, cli.Usage(fmt.Errorf("--runtime %s: write containerd or crio", which))
+		return c, cli.Usage(fmt.Errorf("--runtime %s is not supported: use containerd or crio", which))
 	}
 	daemon, isCRIO, err := runtime.Choose(ctx, o.containerds(), o.Root, name, o.config)
 	switch {
@@ -79,7 +80,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 		return c, err
 	case isCRIO && required:
 		return c, cli.Usage(errors.New("--required applies only to containerd: in CRI-O 1.34 and later, set " +
-			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
+			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of CRI-O's configuration"))
 	case isCRIO:
 		c.plan, err = CRIONRI(ctx, o.Root)
 		c.unit = crioUnit
@@ -100,7 +101,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 	return c, err
 }
 
-// restartNext says how to restart a containerd that reads the planned files.
+// restartNext returns the steps that restart a containerd that reads the planned files.
 func (c configured) restartNext(d containerd.Daemon) []string {
 	for _, f := range c.plan.Changed() {
 		if restartsItself(d, f.Path) {
@@ -110,15 +111,15 @@ func (c configured) restartNext(d containerd.Daemon) []string {
 	return restartNext(c.unit)
 }
 
-// itself says that there is nothing to restart.
-const itself = "wait until k0s has automatically restarted containerd"
+// itself is the step after a change for which k0s restarts containerd.
+const itself = "wait until k0s has restarted containerd"
 
-// restartsItself reports whether k0s, which runs, restarts its containerd because of a change of a file.
+// restartsItself reports whether a running k0s restarts its containerd after a change of a file.
 func restartsItself(d containerd.Daemon, path string) bool {
 	return d.DropIns != "" && d.DropIns == filepath.Dir(path) && d.Process.PID > 0
 }
 
-// restartNext says how to restart a unit.
+// restartNext returns the steps that restart a unit.
 func restartNext(unit string) []string {
 	if unit == "" {
 		return []string{"restart the container runtime"}

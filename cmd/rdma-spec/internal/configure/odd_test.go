@@ -40,7 +40,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		want           string // a file that is written, a part of the error, or "already"
 	}{
 		"a byte order mark that is refused": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['x.toml']\n",
-			"etc/containerd/x.toml": "\xef\xbb\xbfversion = 3\n"}, "error: x.toml begins with a byte order mark, which containerd 2.x refuses: remove it with sed"},
+			"etc/containerd/x.toml": "\xef\xbb\xbfversion = 3\n"}, "error: x.toml begins with a byte order mark, which containerd 2.x refuses: remove the mark with sed"},
 		"a pattern that takes the base spec": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
 			`error: config.toml imports "/etc/containerd/*", which also matches the base spec /etc/containerd/rdma-spec-rdma.json`},
 		"a pattern of an import that takes the base spec": {"1.7.35", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['a.toml']\n",
@@ -61,12 +61,12 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a drop-in of a unit that names another file": {"1.7.35", "handler rdma --like runc", map[string]string{config: "", "etc/cri/config.toml": "version = 2\n" + runcV2,
 			"run/systemd/system/containerd.service.d/x.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/containerd -c=/etc/cri/config.toml\n"}, "etc/cri/rdma-spec-rdma.json"},
 		"no version": {"2.2.9", "handler rdma --like runc", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"error: it has no version, and containerd 2.2.9 ignores the CRI settings of such a file: first, run containerd --config "},
+			"error: the file has no version, and containerd 2.2.9 ignores the CRI settings of such a file; first, run 'containerd --config "},
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
-			"error: it has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the file with the older version"},
+			"error: the file has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the file with the older version"},
 		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
-			"error: it has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file: first, rename the section in "},
+			"error: the file has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file; first, rename the section in "},
 		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gpu]\n  runtime_type = \"io.containerd.runc.v2\"\n"}, "etc/containerd/"},
 		"an older drop-in that has another handler": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['conf.d/*.toml']\n" +
@@ -78,15 +78,15 @@ func TestConfigureOddNodes(t *testing.T) {
 		"CRI's images off in disabled_plugins": {"2.4.2", "nri", map[string]string{config: "version = 3\n" +
 			"disabled_plugins = ['io.containerd.cri.v1.images']\n" + nriOff}, "error: /etc/containerd/config.toml turns off the plugin io.containerd.cri.v1.images"},
 		"a base spec of another handler that is missing": {"1.7.35 2.4.2", "nri", map[string]string{config: "version = 2\n" + nriOff + runtime +
-			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used: "},
+			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: containerd cannot use the base spec /etc/x.json, and "},
 		"a base spec of another handler that is no JSON": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runtime +
-			"theirs]\n  base_runtime_spec = '/etc/x.json'\n", "etc/x.json": "{]"}, "error: the base spec /etc/x.json cannot be used"},
+			"theirs]\n  base_runtime_spec = '/etc/x.json'\n", "etc/x.json": "{]"}, "error: containerd cannot use the base spec /etc/x.json, and "},
 		"a base spec of ours that is missing": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
 			strings.Replace(runcV2, "runc]", "rdma]", 1) + "  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n"}, "etc/containerd/rdma-spec-rdma.json"},
 		"a base spec of ours in place that is missing": {"2.4.2", "handler runc --in-place", map[string]string{config: "version = 2\n" + runcV2 +
-			"  base_runtime_spec = '/etc/containerd/rdma-spec-runc.json'\n"}, "error: the base spec /etc/containerd/rdma-spec-runc.json cannot be used"},
+			"  base_runtime_spec = '/etc/containerd/rdma-spec-runc.json'\n"}, "error: containerd cannot use the base spec /etc/containerd/rdma-spec-runc.json, and "},
 		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},
-			`error: the handler "bare" has no runtime_type, so its pods do not start: set one in `},
+			`error: the handler "bare" has no runtime_type, so its pods do not start: set the runtime_type in `},
 		"a handler without a type, in place": {"2.2.9", "handler bare --in-place", map[string]string{config: "version = 2\n" + runtime +
 			"bare]\n  runtime_root = '/x'\n"}, `error: the handler "bare" has no runtime_type`},
 		"a unit that names a file in another directory": {"2.4.2", "nri", map[string]string{config: "version = 3\n" + nriOff,
@@ -124,7 +124,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			k0s + "containerd.d/nri.toml": "version = 2\n" + nriOff + "  socket_path = '/x.sock'\n"}, k0s + "containerd.d/zz-rdma-spec-nri.toml"},
 		"k0s whose drop-in about CRI turns NRI off": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
 			k0s + "containerd.d/a.toml": "version = 2\n" + nriOff + runcV2}, "error: cannot make the change: " +
-			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would differ from the intended one at " +
+			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would differ from the intended configuration at " +
 			"plugins.io.containerd.nri.v1.nri.disable"},
 		"CRI-O beside a containerd without CRI": {"2.4.2", "nri", map[string]string{config: "disabled_plugins = [\"cri\"]\n",
 			"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, "etc/crio/crio.conf.d/"},
@@ -208,7 +208,7 @@ func TestConfigureAFileWithTwoNames(t *testing.T) {
 	before := scratch.Read(t, other)
 	for _, args := range []string{"nri --dry-run", "nri"} {
 		if got := done(t, root, args); !strings.Contains(got.Stderr, config+
-			" is one of 2 hard links to a file: the other links keep the previous content\n") {
+			" is one of 2 hard links to a file; the other links keep the previous content\n") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -157,7 +157,7 @@ func TestConfigure_k3sNotStarted(t *testing.T) {
 			if args == "nri" && !containerd.IsOld(version) {
 				continue // it is on
 			}
-			refused(t, n.root, args, 3, k3sDir+"config.toml does not exist yet: k3s generates this file when it starts, so start k3s once, and "+
+			refused(t, n.root, args, 3, k3sDir+"config.toml does not exist yet: start k3s once to generate the file, and then "+
 				"rerun this command")
 		}
 	})

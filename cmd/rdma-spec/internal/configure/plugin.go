@@ -23,7 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Where the plugin and what belongs to it are.
+// The names and directories of the plugin and its files.
 const (
 	pluginProgram  = "nri-rdma"
 	pluginUnit     = "nri-rdma.service"
@@ -31,21 +31,21 @@ const (
 	usrLocal       = "/usr/local"
 )
 
-const pluginDefaults = `# The configuration of nri-rdma. Omitted keys have their defaults: see docs/configuration.md.
-# The plugin reloads the file when it changes.
+const pluginDefaults = `# The configuration of nri-rdma. Omitted keys have default values: see docs/configuration.md.
+# When this file changes, the plugin reloads it.
 {}
 `
 
-// programs are the flags that say which programs to install, and where.
+// programs are the flags for the programs to install and their directory.
 type programs struct{ from, prefix string }
 
 func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
 	cmd.Flags().StringVar(&p.from, name, "", usage)
 	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin; if /usr is read-only, "+
-		"use another directory, such as /opt")
+		"set a different directory, such as /opt")
 }
 
-// source returns what --program or --programs names; by default a name in the directory of this rdma-spec.
+// source returns the path from --program or --programs. The default is name in the directory of this rdma-spec.
 func (p *programs) source(name string) (string, error) {
 	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
 		return "", cli.Usage(fmt.Errorf("--prefix %q cannot be used in a systemd unit: specify an absolute path without "+
@@ -76,8 +76,8 @@ func (p *programs) unitOf(root, path string, text []byte) change.File {
 	return change.File{Path: files.Below(root, path), Content: text}
 }
 
-// Plugin plans that the plugin is a systemd service of the node below a root or, launched, that the runtime launches
-// it.
+// Plugin plans the installation of the plugin on the node below a root: as a systemd service or, if launched is true,
+// as a program that the runtime launches.
 func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	from, err := p.source(pluginProgram)
 	if err == nil {
@@ -90,7 +90,8 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	if launched {
 		to = filepath.Join(agents.LaunchedDir, pluginLaunched)
 	}
-	file, err := planProgram(root, from, to, "put nri-rdma next to rdma-spec, or set its path with --program")
+	file, err := planProgram(root, from, to,
+		"put nri-rdma in the directory of rdma-spec, or set the path of nri-rdma with --program")
 	if err != nil {
 		return nil, err
 	}
@@ -105,15 +106,15 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	return change.Whole(plan...)
 }
 
-// errOther is the error where the plugin is on the node already in another way, which stays.
+// errOther means that the plugin is already installed on the node in a different way, which is kept.
 var errOther = errors.New("two plugins cannot both set memlock")
 
-// staysBeside is errOther with what is on the node, and what to do first.
+// staysBeside returns errOther with the existing installation and the fix.
 func staysBeside(what, fix string) error {
 	return fmt.Errorf("%s, and %w: %s", what, errOther, fix)
 }
 
-// otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.
+// otherPlugin returns an error if the plugin is installed in a different way on the node below a root.
 func otherPlugin(root string, launched bool) error {
 	for _, file := range agents.Launched(root) {
 		if !launched || filepath.Base(file) != pluginLaunched {
@@ -127,22 +128,23 @@ func otherPlugin(root string, launched bool) error {
 		case launched:
 			return staysBeside(unit+" already runs the plugin", "remove this unit first")
 		case dir != unitDir:
-			return staysBeside(unit+", from a package, already runs the plugin", "run systemctl enable --now nri-rdma")
+			return staysBeside("the package's unit "+unit+" already runs the plugin",
+				"run systemctl enable --now nri-rdma")
 		default:
-			return nil // ours, which overrides that of a package
+			return nil // our unit, which overrides a package's unit
 		}
 	}
 	for _, p := range agents.ReadPlugin(root, "").Own() {
 		if p.InContainer {
-			return staysBeside(fmt.Sprintf("a container, such as a DaemonSet's, already runs the plugin (PID %d)", p.PID),
+			return staysBeside(fmt.Sprintf("a container, for example of a DaemonSet, already runs the plugin (PID %d)", p.PID),
 				"remove the DaemonSet first")
 		}
 	}
 	return nil
 }
 
-// isProgramOrUnit reports whether a file of the node is a program or a unit that configure installs, or the plugin's
-// configuration: no daemon reads them.
+// isProgramOrUnit reports whether a file on the node is a program or unit that configure installs, or the plugin's
+// configuration. Container runtimes do not read these files.
 func (o *Options) isProgramOrUnit(path string) bool {
 	switch filepath.Base(filepath.Dir(path)) {
 	case "bin", "rules.d", "cdi":

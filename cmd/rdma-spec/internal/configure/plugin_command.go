@@ -17,6 +17,9 @@ import (
 
 const featurePlugin = "plugin"
 
+// programUsage is the description of the flag for the plugin's program.
+const programUsage = "install this `FILE` as nri-rdma; by default, the file nri-rdma in the directory of rdma-spec"
+
 func newConfigurePluginCommand(o *Options) *cobra.Command {
 	var service programs
 	var launched bool
@@ -24,19 +27,20 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 		Use:   "plugin",
 		Short: "Install the nri-rdma plugin as a service or as a program that the runtime launches",
 		Long: `Install nri-rdma as a systemd service: the program in /usr/local/bin and its unit. With --launched,
-install it in /opt/nri/plugins, from which the runtime launches it. The plugin then starts before
-the node's first container, but if it exits, the runtime relaunches it only when the runtime itself
-restarts. If the plugin has no configuration, write /etc/rdma-spec/config.yaml with the defaults.
+the command installs the program in /opt/nri/plugins instead, and the runtime launches the plugin.
+A launched plugin starts before the node's first container. However, if the plugin exits, the
+runtime relaunches it only when the runtime itself restarts. If the plugin has no configuration,
+the command writes /etc/rdma-spec/config.yaml with the defaults.
 
-A node can have only one plugin. If the plugin already runs from a package, in a
-DaemonSet, or under the runtime, the command leaves it in place and fails.`,
+A node can have only one nri-rdma plugin. If the plugin already runs from a package or in a
+DaemonSet, or is launched by the runtime, the command fails, and leaves that plugin in place.`,
 		Example: `  rdma-spec configure plugin
   rdma-spec configure plugin --launched
   rdma-spec configure plugin --revert`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&launched, "launched", false, "let the runtime launch the plugin")
-	service.addFlags(cmd, "program", "install this `FILE` as nri-rdma; by default, nri-rdma in the directory of rdma-spec")
+	service.addFlags(cmd, "program", programUsage)
 	return o.carriesOut(cmd, featurePlugin, func(*cobra.Command, []string) (configured, error) {
 		if o.Restart {
 			return configured{}, cli.Usage(errors.New("--restart applies only to container runtimes: restart the plugin with " +
@@ -56,8 +60,8 @@ func (o *Options) plugin(service programs, launched bool) (c configured, err err
 	return c, err
 }
 
-// configureAll turns NRI on in a runtime and installs the plugin, both or neither. A plugin that is there in another
-// way stays.
+// configureAll turns on NRI in a runtime and installs the plugin: both or neither. A plugin that is already installed
+// in a different way is kept.
 func (o *Options) configureAll(cmd *cobra.Command, runtime string, service programs) (both configured, err error) {
 	nri, err := o.nri(cmd.Context(), runtime, false)
 	if err != nil {
@@ -65,7 +69,7 @@ func (o *Options) configureAll(cmd *cobra.Command, runtime string, service progr
 	}
 	plugin, err := o.plugin(service, false)
 	if errors.Is(err, errOther) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: no plugin is installed:", err)
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: did not install the plugin:", err)
 		plugin = configured{}
 		err = nil
 	}
@@ -82,7 +86,7 @@ func (o *Options) configureAll(cmd *cobra.Command, runtime string, service progr
 		both.next = append(both.next, c.next...)
 		both.restart = append(both.restart, c.restart...)
 	}
-	if len(nri.plan.Changed()) == 0 { // NRI is on: nothing to restart the runtime for
+	if len(nri.plan.Changed()) == 0 { // NRI is already on, so the runtime needs no restart
 		if o.Restart && !o.dryRun {
 			notRestarted(cmd.ErrOrStderr(), nri.restart)
 		}

@@ -17,14 +17,14 @@ import (
 type Node interface {
 	// Restart restarts a unit as its file is now.
 	Restart(ctx context.Context, unit string) error
-	// Running returns the IDs of the containers that run.
+	// Running returns the IDs of the running containers.
 	Running(ctx context.Context) ([]string, error)
-	// Ended returns how many of these containers, which do not run, have ended by themselves.
+	// Ended returns how many of these containers, which are not running, have exited on their own.
 	Ended(ctx context.Context, ids []string) (int, error)
 }
 
-// Restart restarts the daemon of a unit. Within says how long a restart may take, until CRI lists the containers that
-// ran before; Every is how long it waits between two questions.
+// Restart restarts the daemon of a unit. Within is the timeout for the restart: by then, CRI must list the containers
+// that were running before. Every is the interval between two queries.
 type Restart struct {
 	Unit          string
 	Node          Node
@@ -34,19 +34,19 @@ type Restart struct {
 	tried  bool
 }
 
-// Prepare asks which containers run. Nothing is restarted where CRI does not answer.
+// Prepare lists the running containers. If CRI does not respond, it fails, and the daemon is not restarted.
 func (r *Restart) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
 	var err error
 	if r.before, err = r.Node.Running(ctx); err != nil {
-		return fmt.Errorf("not restarted: cannot list the running containers: %w", err)
+		return fmt.Errorf("the daemon was not restarted, because the running containers cannot be listed: %w", err)
 	}
 	return nil
 }
 
-// Do restarts the daemon, and waits until CRI lists the containers that ran before, apart from those that have ended by
-// themselves.
+// Do restarts the daemon, and waits until CRI lists the containers that were running before, except for containers that
+// have exited on their own.
 func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
 	err := r.doInTime(ctx)
@@ -56,7 +56,7 @@ func (r *Restart) Do(ctx context.Context) error {
 	return err
 }
 
-// doInTime is Do in the time that there is.
+// doInTime is Do with the timeout.
 func (r *Restart) doInTime(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
@@ -76,7 +76,7 @@ func (r *Restart) doInTime(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s was restarted, but this error remained after %v: %w", r.Unit, r.Within, err)
+			return fmt.Errorf("%s was restarted, but this error persists after %v: %w", r.Unit, r.Within, err)
 		case <-time.After(r.Every):
 		}
 	}
@@ -92,13 +92,13 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 		return err
 	}
 	if lost := len(gone) - ended; lost > 0 {
-		return fmt.Errorf("%d of %d containers are no longer running", lost, len(r.before))
+		return fmt.Errorf("%d of %d containers stopped running", lost, len(r.before))
 	}
 	return nil
 }
 
-// Undone restarts the daemon once more, after the files were restored because of an error, as far as others have not
-// changed them meanwhile. It returns the error, with what came of it.
+// Undone restarts the daemon once more after the files were restored because of an error. Files that others have
+// changed in the meantime are not restored. Undone returns the error with the result of the second restart.
 func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because
@@ -110,7 +110,7 @@ func (r *Restart) Undone(ctx context.Context, because error) error {
 		as = ""
 	}
 	if err := r.Do(ctx); err != nil {
-		return errors.Join(because, fmt.Errorf("%s were restored, but the second restart failed: %w", files, err))
+		return errors.Join(because, fmt.Errorf("%s were restored; the second restart failed: %w", files, err))
 	}
 	return fmt.Errorf("%w: %s were restored, and %s is running%s", because, files, r.Unit, as)
 }

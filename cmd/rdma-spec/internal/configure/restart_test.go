@@ -68,10 +68,10 @@ func TestRestart(t *testing.T) {
 	}{
 		"well": {daemon{good: true, after: 20 * time.Second}, "", "restart x.service"},
 		"too slowly": {daemon{good: true, after: 31 * time.Second},
-			"x.service was restarted, but this error remained after 30s: connection refused",
+			"x.service was restarted, but this error persists after 30s: connection refused",
 			"restart x.service, restart x.service"},
 		"never": {daemon{},
-			"x.service was restarted, but this error remained after 30s: connection refused: the files were restored, and x.service is running as before",
+			"x.service was restarted, but this error persists after 30s: connection refused: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 		"hangs": {daemon{hangs: true},
 			"x.service did not restart within 30s: context deadline exceeded: the files were restored, and x.service is " +
@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 			"connection refused: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1},
-			"1 of 2 containers are no longer running: the files were restored, and x.service is running as before",
+			"1 of 2 containers stopped running: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestRestart(t *testing.T) {
 func TestRestartTouchesNoDaemonForNothing(t *testing.T) {
 	silent := &daemon{}
 	r := &Restart{Unit: "x.service", Node: silent}
-	if err := r.Prepare(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "not restarted: ") {
+	if err := r.Prepare(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "the daemon was not restarted, because ") {
 		t.Errorf("Prepare: %v", err)
 	}
 	because := errors.New("no space left on device")
@@ -146,7 +146,7 @@ func TestRestartSaysThatTheDaemonDoesNotComeBack(t *testing.T) {
 		}
 		gone.good = false
 		err := r.Undone(t.Context(), r.Do(t.Context()))
-		if err == nil || !strings.Contains(err.Error(), "the files were restored, but the second restart failed: x.service was restarted") {
+		if err == nil || !strings.Contains(err.Error(), "the files were restored; the second restart failed: x.service was restarted") {
 			t.Errorf("Undone: %v", err)
 		}
 	})

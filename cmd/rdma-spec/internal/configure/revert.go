@@ -20,8 +20,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 )
 
-// revertFeatures reverts features, or forgets them; all where none is named. What cannot be reverted is left, with the
-// whole feature.
+// revertFeatures reverts or forgets the named features or, if none is named, all features. If a file cannot be
+// reverted, its whole feature is left unchanged.
 func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 	ledger, err := o.open()
 	if err != nil {
@@ -49,7 +49,8 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		}
 	}
 	if found := o.unrecorded(cmd.Context(), ledger); back.Empty() && len(left) == 0 && len(found) > 0 {
-		return fmt.Errorf("rdma-spec configure wrote %s, but has no record of it: remove the file and its import manually",
+		return fmt.Errorf("rdma-spec configure wrote %s, but has no record of this change: remove each file and its "+
+			"import manually",
 			strings.Join(found, ", "))
 	}
 	status := 0
@@ -83,7 +84,7 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 	return cli.ExitStatus(status)
 }
 
-// reversal returns what takes features back, and why others are left.
+// reversal returns a plan that reverts features, and the reasons why other features are not reverted.
 func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features []string) (back change.Reversal,
 	left []error, err error) {
 	features = slices.DeleteFunc(slices.Clone(features), func(feature string) bool {
@@ -113,8 +114,8 @@ func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features 
 	return back, left, err
 }
 
-// withoutOtherChanges returns a reversal with which no more of an effective configuration goes than the features: where
-// containerd's own handlers, which a file had to name beside ours, have become others', these stay.
+// withoutOtherChanges returns a reversal that removes only the features from an effective configuration. In containerd
+// 1.x, a file with our handler must also name containerd's own handlers. If others now use them, they stay.
 func (o *Options) withoutOtherChanges(ctx context.Context, ledger *change.Ledger, back change.Reversal,
 	features []string) (change.Reversal, error) {
 	lost := o.otherChanges(ctx, ledger, back.Contents(), features)
@@ -128,18 +129,18 @@ func (o *Options) withoutOtherChanges(ctx context.Context, ledger *change.Ledger
 	return back, err
 }
 
-// otherChanges returns in which paths effective configurations would differ with contents of files, but for what
-// features have set; nothing of a containerd that does not say.
+// otherChanges returns the paths at which new file contents would change effective configurations, except for values
+// that the features set. It ignores a containerd that does not print its configuration.
 func (o *Options) otherChanges(ctx context.Context, ledger *change.Ledger, after containerd.Contents,
 	features []string) (all [][]string) {
 	for _, d := range o.containerds() {
 		now, err := d.Effective(ctx, nil)
 		if err != nil {
-			continue // what does not load cannot lose anything
+			continue // a configuration that does not load cannot lose values
 		}
 		then, err := d.Effective(ctx, after)
 		if err != nil {
-			continue // the check of the files says so
+			continue // the check of the files reports this error
 		}
 		for _, path := range goal.Differences(now, then) {
 			if !slices.ContainsFunc(features, func(feature string) bool {

@@ -23,11 +23,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// unitDir is where an administrator's units are.
+// unitDir is the directory of an administrator's units.
 const unitDir = "etc/systemd/system"
 
-// checkUnits reports why files cannot be restored: they are units that are enabled, to which systemd would keep links,
-// and which would run on, or the hook of CDI files that are not ours.
+// checkUnits returns an error if files cannot be restored, because they are enabled units or the hook of CDI files that
+// are not ours. systemd would keep links to enabled units, and the units would continue to run.
 func (o *Options) checkUnits(paths []string) error {
 	dir := files.Below(o.Root, unitDir)
 	var enabled []string
@@ -48,9 +48,9 @@ func (o *Options) checkUnits(paths []string) error {
 		strings.Join(enabled, " "))
 }
 
-// stillNamed returns a file that is removed although a containerd's configuration still names it afterwards, and an
-// error that says so: containerd, or its CRI plugin, does not start without it. So nvidia-ctk copies the base spec of
-// runc to its own handlers.
+// stillNamed returns a file that would be removed although a containerd's configuration still names it, and an error
+// for the user. Without the file, containerd or its CRI plugin does not start. For example, nvidia-ctk copies the
+// reference to runc's base spec to its own handlers.
 func (o *Options) stillNamed(after containerd.Contents) (path string, err error) {
 	all := slices.Clone(o.containerds())
 	if d, err := o.daemon(context.Background()); err == nil { // that of --config
@@ -59,7 +59,7 @@ func (o *Options) stillNamed(after containerd.Contents) (path string, err error)
 	for _, d := range all {
 		read, err := d.Files(context.Background(), after)
 		if errors.As(err, new(syscall.Errno)) {
-			return "", err // else the daemon does not start with them as they are
+			return "", err // for any other error, the daemon does not start with the current files either
 		}
 		for path, content := range after {
 			if content != nil {
@@ -68,8 +68,8 @@ func (o *Options) stillNamed(after containerd.Contents) (path string, err error)
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
 				if !d.Rendered(file) && name.Match(file.Text) {
-					return path, fmt.Errorf("%s refers to %s, without which containerd does not serve CRI: change the reference "+
-						"first", file.Path, path)
+					return path, fmt.Errorf("%[1]s refers to %[2]s, and containerd does not serve CRI if %[2]s is missing: change "+
+						"the reference first", file.Path, path)
 				}
 			}
 		}
@@ -77,17 +77,17 @@ func (o *Options) stillNamed(after containerd.Contents) (path string, err error)
 	return "", nil
 }
 
-// unrecorded returns the files of the node that have the names of ours and that the record does not have.
+// unrecorded returns the node's files that have names like our files, but are missing from the record.
 func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found []string) {
 	var recorded []string
 	for _, feature := range ledger.Features() {
 		recorded = append(recorded, ledger.Paths(feature)...)
 	}
-	crio, _ := runtime.ReadCRIO(o.Root) // what cannot be read has a directory as well
+	crio, _ := runtime.ReadCRIO(o.Root) // a configuration that cannot be read still has a directory
 	dirs := []string{crio.DropIns, files.Below(o.Root, unitDir) + "/*.d"}
 	for _, d := range o.containerds() {
 		dirs = append(dirs, cmp.Or(d.DropIns, filepath.Join(filepath.Dir(d.File()), editor.Dir)))
-		read, _ := d.Files(ctx, nil) // those before an error
+		read, _ := d.Files(ctx, nil) // the files before an error
 		for _, f := range read {
 			dirs = append(dirs, filepath.Dir(f.Path))
 		}
@@ -103,8 +103,8 @@ func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found 
 	return found
 }
 
-// Unit returns the unit of the node below a root that runs a containerd or, where it does not run, the one that could;
-// "" where that is unknown.
+// Unit returns the unit that runs a containerd on the node below a root. If the containerd is not running, Unit returns
+// the unit that could run it. The unit is "" if it is unknown.
 func Unit(root string, d containerd.Daemon) string {
 	if unit := d.Process.Unit(root); unit != "" && process.HasUnit(root, unit) {
 		return unit

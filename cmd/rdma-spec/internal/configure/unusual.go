@@ -18,22 +18,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
-// sayLinked says which files have other names, which a change leaves as they are.
+// sayLinked reports the changed files that have other hard links, whose content does not change.
 func sayLinked(stderr io.Writer, changed change.Plan) {
 	for _, f := range changed {
 		info, err := os.Stat(f.Path)
 		if err != nil {
-			continue // there is none yet
+			continue // the file does not exist yet
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
-			fmt.Fprintf(stderr, "rdma-spec: %s is one of %d hard links to a file: the other links keep the previous content\n",
+			fmt.Fprintf(stderr, "rdma-spec: %s is one of %d hard links to a file; the other links keep the previous content\n",
 				f.Path, stat.Nlink)
 		}
 	}
 }
 
-// immutable says what to do instead where a plan is not carried out since /etc cannot be written. Where only programs
-// cannot be written, --prefix helps.
+// immutable adds a fix to the error if a plan failed because /etc is read-only. If only the programs cannot be written,
+// --prefix is the fix.
 func (o *Options) immutable(err error, plan change.Plan) error {
 	for _, f := range plan.Changed() {
 		if strings.HasPrefix(files.OnNode(o.Root, f.Path), "/etc/") && errors.Is(err, syscall.EROFS) &&

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devices implements rdma-spec devices, which lists a node's HCAs. Package hca reads them.
+// Package devices implements rdma-spec devices, which lists a node's HCAs. Package hca reads the HCAs.
 package devices
 
 import (
@@ -27,16 +27,16 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the node's HCAs, their ports, and their character devices",
-		Long: `List the node's HCAs from sysfs: one line for each port, and one for the node's rdma_cm.
-"!" marks a device that cannot be used. Problems with the node are printed to standard error,
-below the table.
+		Long: `List the node's HCAs from sysfs, with one line for each port and one line for the node's rdma_cm.
+"!" marks a device that cannot be used. After the table, the command prints the node's problems to
+standard error.
 
-With -o json and -o yaml, the result also contains the problems, the node's network namespace
-mode, and for each HCA its function (physical, virtual, or scalable), parent, driver, ABI
-version, LIDs, subnet prefixes, and GIDs.
+With -o json or -o yaml, the result also contains the problems and the node's network namespace
+mode. For each HCA, the result contains the function (physical, virtual, or scalable), the parent,
+the driver, the ABI version, LIDs, subnet prefixes, and GIDs.
 
-The exit status is 0 if the HCAs are listed, even if there are none or if an HCA has a problem,
-and 3 otherwise.`,
+The exit status is 0 if the HCAs are listed, even if the node has no HCA or an HCA has a problem.
+The exit status is 3 if the HCAs cannot be listed.`,
 		Example: `  rdma-spec devices
   rdma-spec devices -o json | jq -r '.hcas[] | select(any(.ports[]; .state == "ACTIVE")).name'`,
 		GroupID: cli.GroupNode,
@@ -69,8 +69,8 @@ func List(stdout, stderr io.Writer, root, format string) error {
 	var notes []string
 	if len(node.HCAs) == 0 {
 		notes = append(notes,
-			"this node has no HCA: if you expect one, check that its driver, such as mlx5_ib, irdma, bnxt_re, efa, or "+
-				"rdma_rxe, is loaded")
+			"this node has no HCA: if you expect an HCA, check that its driver, such as mlx5_ib, irdma, bnxt_re, efa, "+
+				"or rdma_rxe, is loaded")
 	}
 	if format == cli.FormatTable {
 		notes = append(notes, deviceNotes(node)...)
@@ -91,7 +91,7 @@ func List(stdout, stderr io.Writer, root, format string) error {
 
 var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "RATE", "NETDEV", "DEVICES"}
 
-// deviceRows returns a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to
+// deviceRows returns a row for each port and for each HCA without ports. The last row is for rdma_cm, which belongs to
 // the node.
 func deviceRows(node *hca.Inventory) [][]string {
 	var rows [][]string
@@ -106,7 +106,7 @@ func deviceRows(node *hca.Inventory) [][]string {
 		for _, p := range h.Ports {
 			name := h.Name
 			if len(h.Ports) > 1 {
-				name += "/" + strconv.Itoa(p.Number) // as iproute2's rdma has it
+				name += "/" + strconv.Itoa(p.Number) // as in the output of iproute2's rdma
 			}
 			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, netdevs(p),
 				deviceNames(h.Devices, p.Number)})
@@ -126,7 +126,7 @@ func portState(p hca.Port) string {
 	return fmt.Sprintf("%s (%s)", cmp.Or(p.State, "unknown"), p.PhysState)
 }
 
-// netdevs returns the first of a port's netdevs, and how many more there are, so that the table fits a screen.
+// netdevs returns a port's first netdevs and the number of the others, so that the table fits on a screen.
 func netdevs(p hca.Port) string {
 	const most = 2
 	if more := len(p.Netdevs) - most; more > 0 {
@@ -135,8 +135,8 @@ func netdevs(p hca.Port) string {
 	return strings.Join(p.Netdevs, ",")
 }
 
-// deviceNames returns the devices of a port: the HCA's verbs device, and those of the port itself. Port 0 stands for
-// all.
+// deviceNames returns the devices of a port: the HCA's verbs device, and the port's own devices. Port 0 means all
+// ports.
 func deviceNames(devices []hca.Device, port int) string {
 	var names []string
 	for _, d := range devices {
@@ -151,8 +151,8 @@ func deviceNames(devices []hca.Device, port int) string {
 	return strings.Join(names, ",")
 }
 
-// deviceNotes returns what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in
-// a container, all of them are.
+// deviceNotes returns the node's problems. All missing device nodes share one line, because in a copy or in a
+// container, all device nodes are missing.
 func deviceNotes(node *hca.Inventory) (notes []string) {
 	var missing []string
 	look := func(about string, problems []string, devices ...hca.Device) {
@@ -176,14 +176,13 @@ func deviceNotes(node *hca.Inventory) (notes []string) {
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
 		notes = append(notes,
-			fmt.Sprintf("missing from /dev/infiniband: %s: check that the node's /dev is visible here; sysfs contains "+
-				"their device numbers",
-				joinFirst(missing)))
+			fmt.Sprintf("sysfs lists devices whose device nodes are missing from /dev/infiniband (%s): check that the "+
+				"node's /dev is visible to this command", joinFirst(missing)))
 	}
 	return notes
 }
 
-// joinFirst returns the first names, and how many more there are.
+// joinFirst returns the first names and the number of the others.
 func joinFirst(names []string) string {
 	const most = 4
 	if len(names) <= most {

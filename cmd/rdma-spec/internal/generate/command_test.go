@@ -165,7 +165,9 @@ func TestGenerateOutput(t *testing.T) {
 	file := filepath.Join(dir, "spec.json")
 	scratch.File(t, file, "original", 0o640)
 	unlimited, finite := runGenerate(t, "", ""), runGenerate(t, "", "", "--memlock", "1Gi")
-	kept := func(backup string) string { return "rdma-spec: the previous " + file + " is kept as " + backup + "\n" }
+	kept := func(backup string) string {
+		return "rdma-spec: the previous content of " + file + " is now in " + backup + "\n"
+	}
 
 	if got := runGenerate(t, "", kept(file+".rdma-spec.bak"), "--to", file); got != "" {
 		t.Errorf("stdout %q beside --to", got)

@@ -16,8 +16,8 @@ const (
 	devicesAll  = "all"
 )
 
-// chooseDevices returns the devices of the HCAs that --devices names, and rdma_cm. As in an annotation, all are those
-// that have an ACTIVE port. The notes name the HCAs that are left out; a named HCA that cannot be used is an error.
+// chooseDevices returns the devices of the HCAs that --devices names, and rdma_cm. As in an annotation, "all" means the
+// HCAs with an ACTIVE port. The notes name the omitted HCAs. A named HCA that cannot be used is an error.
 func chooseDevices(root, choice string) (devices []hca.Device, notes []string, err error) {
 	if choice == devicesNone {
 		return nil, nil, nil
@@ -34,13 +34,13 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 			notes = append(notes, "warning: "+line)
 		}
 		if len(chosen) == 0 {
-			return nil, nil, errors.New("no HCA of this node can be used; run 'rdma-spec devices'")
+			return nil, nil, errors.New("no HCA on this node can be used: for the reasons, run 'rdma-spec devices'")
 		}
 	} else {
 		for name := range strings.SplitSeq(choice, ",") {
 			h, found := node.Find(name)
 			if !found {
-				return nil, nil, fmt.Errorf("this node has no HCA %q; run 'rdma-spec devices'", name)
+				return nil, nil, fmt.Errorf("this node has no HCA %q: to list the HCAs, run 'rdma-spec devices'", name)
 			}
 			chosen = append(chosen, h)
 		}

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package generate implements rdma-spec generate, which writes base specs and platforms' configurations. Package
-// platform knows their formats.
+// Package generate implements rdma-spec generate, which writes base specs and the configurations of platforms. Package
+// platform implements the formats.
 package generate
 
 import (
@@ -35,25 +35,26 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Print a base runtime spec that lets containers register RDMA memory",
-		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with
-an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK, and without the default limit of
-1024 open files. It is for runtimes without NRI. It applies to every container of a runtime
-handler that uses it, so use a separate handler and RuntimeClass.
+		Long: `Print an OCI runtime spec for containerd's base_runtime_spec. The spec is containerd's default spec
+with an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK, but without the default limit of
+1024 open files. Use this base spec for runtimes without NRI. A base spec applies to all containers
+of a runtime handler, so use a separate handler and RuntimeClass.
 
-With --for, print the equivalent for another platform, in that platform's format, as far as the
-platform supports it. Such a configuration affects every container of the node.
+With --for, print an equivalent configuration for another platform, in that platform's format. The
+configuration contains only settings that the platform supports, and affects every container on the
+node.
 
-To write the file, use --to: it replaces the file atomically, and only if the command succeeds.
-With "> FILE", the shell empties the file first. If the command then fails, the file stays empty,
-and with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to keeps the
-previous content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf,
-the backup is in the parent directory, because a daemon might read every file in a drop-in
-directory. --to never overwrites a backup. If handlers on this node already name a base spec, --to
-replaces it only with --force. With --for crio, the drop-in also contains the default_ulimits from
-CRI-O's other configuration files on the node.
+To write the file, use --to, which replaces the file atomically, and only if the command succeeds.
+With "> FILE", the shell empties the file before the command runs. If the command fails, the file
+stays empty, and with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to
+keeps the previous content in a backup next to the file. For a drop-in such as
+crio.conf.d/90-rdma-spec.conf, the backup is in the parent directory, because a daemon might read
+every file in a drop-in directory. --to never overwrites a backup. If handlers on this node already
+use the file as their base spec, --to replaces the file only with --force. With --for crio, the
+drop-in also contains the default_ulimits from CRI-O's other configuration files on the node.
 
-The exit status is 0 if the configuration is written, 2 for a usage error, and 3 if it cannot be
-created or written.`,
+The exit status is 0 if the configuration is written, 2 for a usage error, and 3 if the
+configuration cannot be created or written.`,
 		Example: `  rdma-spec generate --to /etc/containerd/rdma-spec.json
   rdma-spec generate --from cri-base.json --memlock 64Gi --to /etc/containerd/rdma-spec.json
   rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf`,
@@ -74,23 +75,23 @@ created or written.`,
 	f.StringVar(&o.memlock, "memlock", "unlimited",
 		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher limit in the --from spec is kept")
 	f.BoolVar(&o.ipcLock, "ipc-lock", true,
-		"add CAP_IPC_LOCK for root, if the platform supports it; by default, only with unlimited memlock, because the "+
-			"capability overrides the limit")
+		"add CAP_IPC_LOCK for root if the platform supports it; by default, the capability is added only with "+
+			"unlimited memlock, because it overrides a limit")
 	f.StringVar(&o.devices, "devices", devicesNone,
-		"add the devices of these `HCAs`: none, all (those with an ACTIVE port), or names such as mlx5_0,mlx5_1; minor "+
-			"numbers can change at boot")
-	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
-	f.BoolVar(&o.force, "force", false, "write the --to file even if that changes runtime handlers on this node")
+		"add the devices of these `HCAs`: none, all (those with an ACTIVE port), or names such as mlx5_0,mlx5_1; the "+
+			"devices' minor numbers can change when the node boots")
+	cli.AddFileFlag(f, &o.to, "write to a `FILE` atomically and with a backup, instead of to standard output")
+	f.BoolVar(&o.force, "force", false, "write the --to file even if the change affects runtime handlers on this node")
 	node.AddRootFlag(f, &o.root, "the node's devices and runtimes")
 	cli.Complete(cmd, "for", func(string) []string { return platforms })
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, devicesNone, devicesAll))
 	return cmd
 }
 
-// fromDefault is the --from for the platform's own base spec.
+// fromDefault is the value of --from that means the platform's own base spec.
 const fromDefault = "default"
 
-// run writes the configuration first, and warnings and notes after it, so that an error is a single line.
+// writeSpec writes the configuration before warnings and notes, so that an error is a single line.
 func (o generateOptions) writeSpec(stdin io.Reader, stdout, stderr io.Writer) error {
 	target, err := platform.Find(o.platform)
 	if err != nil {
@@ -131,7 +132,7 @@ func (o generateOptions) writeSpec(stdin io.Reader, stdout, stderr io.Writer) er
 			return o.readOnly(err)
 		}
 		if backup != "" {
-			notes = append(notes, fmt.Sprintf("the previous %s is kept as %s", o.to, backup))
+			notes = append(notes, fmt.Sprintf("the previous content of %s is now in %s", o.to, backup))
 		}
 	} else if _, err := stdout.Write(text); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (o generateOptions) writeSpec(stdin io.Reader, stdout, stderr io.Writer) er
 	return nil
 }
 
-// grant reads what the flags ask for, within what the platform can express.
+// grant returns the grant that the flags request, if the platform supports it.
 func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, notes []string, err error) {
 	if grant.Memlock, err = spec.ParseLimit(o.memlock); err != nil {
 		return spec.Grant{}, nil, cli.Usage(err)
@@ -152,7 +153,8 @@ func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, note
 		grant.IPCLock = spec.IPCLockYes
 	}
 	if o.devices == "" {
-		return spec.Grant{}, nil, cli.Usage(errors.New("--devices is empty: write none, all, or names such as mlx5_0,mlx5_1"))
+		return spec.Grant{}, nil, cli.Usage(errors.New("--devices is empty: set it to none, all, or names such as " +
+			"mlx5_0,mlx5_1"))
 	}
 	if err := target.Allows(o.from != fromDefault, grant.IPCLock != spec.IPCLockNo, o.devices != devicesNone); err != nil {
 		return spec.Grant{}, nil, cli.Usage(err)
@@ -163,15 +165,15 @@ func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, note
 	return grant, notes, nil
 }
 
-// warnings reports what gives containers more or less than the flags ask for: a grant lowers no limit and removes no
-// capability.
+// warnings reports settings of the base spec that give containers more or less than the flags request: a grant never
+// lowers a limit, and never removes a capability.
 func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []string, err error) {
 	warn := func(format string, args ...any) {
 		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
 	}
 	if baseline.CapsFiles(base) {
-		warn("--from %s: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless "+
-			"you want this", o.from)
+		warn("--from %s: RLIMIT_NOFILE is 1024, so a container cannot open more than 1024 files: if you do not want this "+
+			"limit, remove RLIMIT_NOFILE from the spec", o.from)
 	}
 	if !grant.Memlock.Finite() {
 		return warnings, nil
@@ -179,9 +181,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 	if grant.IPCLock != spec.IPCLockNo {
 		warn("CAP_IPC_LOCK overrides the memlock of %s for processes that run as root", grant.Memlock)
 	} else if baseline.HasIPCLock(base) {
-		warn("--from %s: it has CAP_IPC_LOCK, which overrides the memlock of %s for processes that run as root: remove the "+
-			"capability",
-			o.from, grant.Memlock)
+		warn("--from %s: the spec contains CAP_IPC_LOCK, which overrides the memlock of %s for processes that run as root: "+
+			"remove CAP_IPC_LOCK from the spec", o.from, grant.Memlock)
 	}
 	if base == nil {
 		return warnings, nil
@@ -195,13 +196,13 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warn("--from %s: RLIMIT_MEMLOCK is already %s and is not lowered to %s: to set a lower limit, remove that rlimit",
-			o.from, highest, grant.Memlock)
+		warn("--from %s: RLIMIT_MEMLOCK is already %s and is not lowered to %s: to set a lower limit, remove RLIMIT_MEMLOCK "+
+			"from the spec", o.from, highest, grant.Memlock)
 	}
 	return warnings, nil
 }
 
-// base reads the base spec to start from, nil for the platform's own.
+// base reads the base spec to start from. It returns nil for the platform's own base spec.
 func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
 	switch o.from {
 	case fromDefault:

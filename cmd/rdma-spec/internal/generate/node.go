@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
-// crio returns the drop-in of the node's CRI-O, with the limits that it would replace. It is an error where another
-// file would replace it in turn.
+// crio returns a drop-in for the node's CRI-O, including the limits that the drop-in would otherwise replace. If
+// another file would replace the drop-in's limits, crio returns an error.
 func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, err error) {
 	said, err := runtime.ReadCRIO(o.root)
 	if err != nil {
@@ -30,7 +30,7 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 	}
 	before, after := said.Around(o.to)
 	if _, place := after.Last("runtime", "default_ulimits"); place != "" {
-		return nil, nil, fmt.Errorf("%[1]s sets default_ulimits, and CRI-O reads it after %[2]s: add memlock to the "+
+		return nil, nil, fmt.Errorf("%[1]s, which CRI-O reads after %[2]s, sets default_ulimits: add memlock to the "+
 			"list in %[1]s", place, o.to)
 	}
 	list, place := before.Last("runtime", "default_ulimits")
@@ -40,14 +40,13 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 		others = append(others, fmt.Sprint(element))
 	}
 	if len(others) > 0 {
-		notes = []string{fmt.Sprintf("the generated default_ulimits replaces the list in %s, so it also contains "+
-			"the limits from that list: %s", place,
-			strings.Join(others, ", "))}
+		notes = []string{fmt.Sprintf("the generated default_ulimits replaces the list in %s, and therefore also contains "+
+			"the limits from that list: %s", place, strings.Join(others, ", "))}
 	}
 	return platform.CRIO(memlock, others), notes, nil
 }
 
-// resolveDir returns a directory without links; as it is where it does not exist.
+// resolveDir returns a directory's path without links. If the directory does not exist, the links remain.
 func resolveDir(dir string) string {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -58,19 +57,19 @@ func resolveDir(dir string) string {
 	return dir
 }
 
-// changes reports the handlers of the node that would change with the base spec that --to replaces. What configure
-// wrote for a handler of its own, or what no runtime can use, loses nothing.
+// changes returns an error with the node's handlers that use the base spec that --to replaces. It ignores base specs
+// that configure wrote for its own handlers, and base specs that no runtime can use.
 func (o generateOptions) changes(text []byte) error {
 	now, err := os.ReadFile(o.to)
 	if err != nil || bytes.Equal(now, text) {
-		return nil // a file that cannot be read is not written over either
+		return nil // a file that cannot be read cannot be overwritten either
 	}
 	if _, err := baseline.Read(bytes.NewReader(now)); err != nil {
 		return nil
 	}
 	var changed []string
 	for _, d := range containerd.Find(o.root) {
-		all, _ := d.Files(context.Background(), nil) // what it cannot read names nothing
+		all, _ := d.Files(context.Background(), nil) // ignore files that cannot be read
 		for _, handler := range d.Naming(all, o.to) {
 			if filepath.Base(o.to) != "rdma-spec-"+handler+".json" {
 				changed = append(changed, handler)
@@ -84,7 +83,7 @@ func (o generateOptions) changes(text []byte) error {
 		"choose another file, or use --force", o.to, strings.Join(changed, ", "))
 }
 
-// readOnly says what to do where a file of the node's /etc cannot be written because the node is immutable.
+// readOnly adds a fix to the error if the node is immutable, so that a file in its /etc cannot be written.
 func (o generateOptions) readOnly(err error) error {
 	absolute, failed := filepath.Abs(o.to)
 	if !errors.Is(err, syscall.EROFS) || failed != nil ||

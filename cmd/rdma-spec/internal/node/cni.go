@@ -10,15 +10,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// RDMACNI is what a node has of the plugin rdma-cni. The files that say so can have credentials, so that an archive has
-// only this.
+// RDMACNI describes the rdma-cni plugin on a node. Because the network configuration can contain credentials, an
+// archive contains only this description.
 type RDMACNI struct {
-	Installed  bool   `json:"installed"`            // its program is there
-	Configured string `json:"configured,omitempty"` // the network configuration that names it
+	Installed  bool   `json:"installed"`            // the plugin's program exists
+	Configured string `json:"configured,omitempty"` // the network configuration that uses the plugin
 }
 
-// rdmaCNIPrograms are where its program is: usually, on OpenShift, and on K3s, and rdmaCNIConfigs where it is
-// configured.
+// rdmaCNIPrograms are the paths of the plugin's program: the usual path, OpenShift's, and those of K3s. rdmaCNIConfigs
+// are the paths of the network configurations.
 var (
 	rdmaCNIPrograms = []string{
 		"opt/cni/bin/rdma", "var/lib/cni/bin/rdma",
@@ -27,10 +27,10 @@ var (
 	rdmaCNIConfigs = []string{"etc/cni/net.d/*", "var/lib/rancher/k3s/agent/etc/cni/net.d/*"}
 )
 
-// rdmaCNI is a network configuration that names the plugin.
+// rdmaCNI matches a network configuration that uses the plugin.
 var rdmaCNI = regexp.MustCompile(`"type"\s*:\s*"rdma"`)
 
-// readRDMACNI reads what cannot be read as absent.
+// readRDMACNI treats an unreadable file as missing.
 func readRDMACNI(t files.Tree) (found RDMACNI) {
 	for _, pattern := range rdmaCNIPrograms {
 		names, _ := t.Match(pattern)

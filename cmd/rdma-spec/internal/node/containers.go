@@ -20,37 +20,37 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// State reports whether a container is as the policy wants.
+// State is whether a container conforms to policy.
 type State string
 
 // The states.
 const (
 	StateOK      State = "ok"
-	StateBelow   State = "below"   // it has less than the policy gives
-	StateRefused State = "refused" // the policy would refuse it, and it runs
-	StateUnseen  State = "unseen"  // it got its HCAs after NRI, and the policy gives it nothing
+	StateBelow   State = "below"   // the container lacks part of the policy's grant
+	StateRefused State = "refused" // the policy would refuse the container, but it is running
+	StateUnseen  State = "unseen"  // the container received its HCAs after NRI, and has no grant
 	StateUnknown State = "unknown" // the runtime or the kubelet does not provide enough information
-	StateOutside State = "outside" // it is no RDMA container, and uses RDMA
+	StateOutside State = "outside" // the container uses RDMA, but is not an RDMA container
 )
 
-// Containers are the containers that run on a node. The fields of their JSON are what status prints.
+// Containers are the running containers on a node. Status prints the fields of their JSON.
 type Containers struct {
 	// Policy is the policy that the containers are compared with.
 	Policy   JudgedBy `json:"policy"`
-	Unjudged string   `json:"-"` // why no policy is in force, and the states mean nothing
+	Unjudged string   `json:"-"` // why no policy is in force; in this case, ignore the states
 	// Runtimes are the container runtimes that responded.
 	Runtimes []cri.Identity `json:"runtimes"`
 	// Containers are the RDMA containers, and the containers that could not be examined.
 	Containers []Container `json:"containers"`
 	// Outside are other containers that use RDMA, and processes outside containers that use RDMA.
 	Outside []Container `json:"outside"`
-	Others  []Container `json:"-"` // others that were given HCAs, or have one open
+	Others  []Container `json:"-"` // other containers with an allocated or open HCA
 	// Notes are further facts about the node.
 	Notes  []string `json:"notes,omitempty"`
-	Failed int      `json:"-"` // containers that are unknown, or may be RDMA containers
+	Failed int      `json:"-"` // unknown containers, and possible RDMA containers
 }
 
-// Report is what status reports about a container.
+// Report is the status of a container.
 type Report struct {
 	// Namespace is the pod's namespace.
 	Namespace string `json:"namespace"`
@@ -66,23 +66,23 @@ type Report struct {
 	// Started is when the runtime started the container.
 	Started time.Time `json:"started,omitzero"`
 
-	// Signal is why the container is an RDMA container.
+	// Signal is the reason why the container is an RDMA container.
 	Signal policy.Signal `json:"signal"`
 	// Evidence is the device, resource, or annotation key that is the signal.
 	Evidence string `json:"evidence,omitempty"`
-	// Rule is the policy's rule that applies.
+	// Rule is the policy rule that applies to the container.
 	Rule string `json:"rule,omitempty"`
-	// Wanted is what the policy grants.
+	// Wanted is the grant that the policy gives the container.
 	Wanted *spec.Grant `json:"wanted,omitempty"`
 
 	// Memlock is the lowest RLIMIT_MEMLOCK of the container's processes. If no process can be read, it is the limit in
 	// the container's spec.
 	Memlock *spec.Rlimit `json:"memlock,omitempty"`
-	// Registers is how much memory each process that uses RDMA can register, as the kernel counts it.
+	// Registers is the amount of memory that each process that uses RDMA can register, according to the kernel.
 	Registers *spec.Limit `json:"registers,omitempty"`
-	// RegistersBytes is the same in bytes.
+	// RegistersBytes is Registers in bytes.
 	RegistersBytes uint64 `json:"registersBytes,omitempty"`
-	// IPCLock is whether CAP_IPC_LOCK is effective in the first process, in the node's user namespace.
+	// IPCLock is true if CAP_IPC_LOCK is effective in the first process, in the node's user namespace.
 	IPCLock *bool `json:"ipcLock,omitempty"`
 	// UserNamespace is true if the container has its own user namespace, in which CAP_IPC_LOCK has no effect.
 	UserNamespace bool `json:"userNamespace,omitempty"`
@@ -90,10 +90,10 @@ type Report struct {
 	HCAs []string `json:"hcas"`
 	// AllDevices is true if the container can open every device on the node, for example because it is privileged.
 	AllDevices bool `json:"allDevices,omitempty"`
-	// Use is how the container's processes use RDMA.
+	// Use describes the use of RDMA by the container's processes.
 	Use Use `json:"use"`
 
-	// State is how the container differs from the policy.
+	// State is the result of the comparison with the policy.
 	State State `json:"state"`
 	// Problems are the differences from the policy, and how to fix them.
 	Problems []string `json:"problems"`
@@ -101,56 +101,58 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Container is a running container: what it has, what the policy gives it, and what should be done about it.
+// Container is a running container, with its resources, the policy's grant, and the fix.
 type Container struct {
 	Report
 	process.Inside `json:"-"`
 	Runtime        cri.Identity `json:"-"`
-	Handler        string       `json:"-"` // what its pod's RuntimeClass names; "" without one
-	RDMA           bool         `json:"-"` // a signal names it
-	OpenFiles      *spec.Rlimit `json:"-"` // of the process that can register the least
-	Uses           bool         `json:"-"` // none does, and it has an HCA open, or holds a resource with RDMA
-	Opened         []string     `json:"-"` // the verbs devices that its processes have open: uverbs0
-	// Least is the process that can register the least, of those that have a verbs device open, else the first one. Idle
-	// is the one of all where none has.
+	Handler        string       `json:"-"` // the handler of the pod's RuntimeClass; "" if the pod has none
+	RDMA           bool         `json:"-"` // a signal applies to the container
+	OpenFiles      *spec.Rlimit `json:"-"` // the limit of the process that can register the least memory
+	Uses           bool         `json:"-"` // no signal applies, but the container has an open HCA or an RDMA resource
+	Opened         []string     `json:"-"` // the verbs devices that the container's processes have open: uverbs0
+	// Least is the process that can register the least memory among those with an open verbs device, or else the first
+	// process. Idle is the process that can register the least memory among all processes, if none has an open verbs
+	// device.
 	Least, Idle Registering `json:"-"`
-	Given       []string    `json:"-"` // the resources with RDMA that the kubelet gave it, where it holds no HCA
-	// Functions are what it was given, of HCAs, where it holds none: "PCI function 0000:b1:02.5 (a/b), HCA mlx5_5".
+	Given       []string    `json:"-"` // the RDMA resources that the kubelet allocated, if the container has no HCA
+	// Functions lists allocated PCI functions of HCAs if the container has no HCA: "PCI function 0000:b1:02.5 (a/b), HCA
+	// mlx5_5".
 	Functions []string   `json:"-"`
-	Stale     []string   `json:"-"` // what became of its verbs devices that are those of no HCA now
-	Bounding  []string   `json:"-"` // the capabilities of its spec
-	Env       cri.Env    `json:"-"` // the variables of its spec that choose HCAs and interfaces
-	GPUs      []int      `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
-	Lacks     spec.Grant `json:"-"` // what of Wanted it lacks
+	Stale     []string   `json:"-"` // the verbs devices that no longer belong to their HCA
+	Bounding  []string   `json:"-"` // the capabilities in the container's spec
+	Env       cri.Env    `json:"-"` // the variables in the spec that select HCAs and interfaces
+	GPUs      []int      `json:"-"` // the minor numbers of the container's NVIDIA GPUs
+	Lacks     spec.Grant `json:"-"` // the part of Wanted that the container lacks
 	Fix       Fix        `json:"-"`
 
 	reading  process.Reading
-	unlisted bool // the kubelet does not say its resources, which may be a signal
+	unlisted bool // the kubelet does not report the resources, which can be a signal
 }
 
 // Registering is a process that can register memory.
 type Registering struct {
 	PID       int
-	User      int // -1 where it is unknown
+	User      int // -1 if unknown
 	Registers *spec.Limit
 	Memlock   spec.Rlimit
-	files     spec.Rlimit // that it may open
+	files     spec.Rlimit // the limit on open files
 }
 
-// Action is what should be done about a container's memlock.
+// Action is the kind of fix for a container's memlock.
 type Action string
 
 // The actions.
 const (
 	Nothing  Action = ""
-	Repair   Action = "repair"   // rdma-spec repair raises it
-	Recreate Action = "recreate" // only a new container has more; repair can raise the Processes of this one
+	Repair   Action = "repair"   // rdma-spec repair raises the memlock
+	Recreate Action = "recreate" // only a new container gets more; repair can raise this container's Processes
 )
 
-// Fix is what should be done about a container's memlock.
+// Fix is the fix for a container's memlock.
 type Fix struct {
 	Action     Action
-	Text       string // the command, or what to do
+	Text       string // the command, or the instruction
 	Processes  int
 	StoredSpec bool
 }
@@ -158,7 +160,7 @@ type Fix struct {
 // PodName is NAMESPACE/POD.
 func (r *Report) PodName() string { return r.Namespace + "/" + r.Pod }
 
-// Causes returns the problems without their fix.
+// Causes returns the problems without their fixes.
 func (c *Container) Causes() (all []string) {
 	for _, problem := range c.Problems {
 		all = append(all, strings.TrimSuffix(problem, ": "+c.Fix.Text))
@@ -166,14 +168,14 @@ func (c *Container) Causes() (all []string) {
 	return all
 }
 
-// Lowered reports whether its program has lowered its own memlock, or did not raise it as far as it may.
+// Lowered reports whether the container's program lowered its own memlock, or did not raise it to the hard limit.
 func (c *Container) Lowered() bool {
 	return c.Memlock != nil && c.Memlock.Hard > runtime.Enough ||
 		c.reading.SpecSets && c.reading.Spec.Soft > runtime.Enough
 }
 
-// StarvesRDMA reports whether it can register too little for RDMA, by the kernel's number alone: unless the policy in
-// force gives it no more.
+// StarvesRDMA reports whether the container can register too little memory for RDMA according to the kernel. It returns
+// false if the container has the memlock that the policy in force grants.
 func (c *Container) StarvesRDMA() bool {
 	if !c.RDMA && !c.Uses || c.Registers == nil || *c.Registers > runtime.Enough {
 		return false
@@ -184,7 +186,7 @@ func (c *Container) StarvesRDMA() bool {
 // Editable reports whether the container's stored spec can be edited.
 func (c *Container) Editable() bool { return c.Runtime.Name == "containerd" }
 
-// report records a problem. The first state stays, the problems are collected.
+// report records a problem. It keeps the first state, and collects all problems.
 func (c *Container) report(s State, problem string) {
 	if c.State == StateOK {
 		c.State = s
@@ -192,7 +194,7 @@ func (c *Container) report(s State, problem string) {
 	c.Problems = append(c.Problems, problem)
 }
 
-// fix decides what should be done about the container's memlock.
+// fix returns the fix for the container's memlock.
 func (c *Container) fix(o Options) Fix {
 	if c.Lacks.Memlock == 0 {
 		return Fix{}
@@ -208,7 +210,7 @@ func (c *Container) fix(o Options) Fix {
 	return r
 }
 
-// compare compares what a container has with what it is given.
+// compare compares a container's resources with the policy's grant.
 func (c *Container) compare(o Options) {
 	given, known := c.reading.Given()
 	if !known {
@@ -218,66 +220,68 @@ func (c *Container) compare(o Options) {
 		Memlock:  given,
 		IPCLock:  c.IPCLock == nil || *c.IPCLock,
 		Bounding: c.Bounding,
-		Holds:    func(hca.Device) bool { return len(c.HCAs) > 0 }, // which ones it could have had is unknown
+		Holds:    func(hca.Device) bool { return len(c.HCAs) > 0 }, // the HCAs that it could have had are unknown
 	})
 	c.Fix = c.fix(o)
 	if c.Wanted.Memlock != 0 && !known {
-		c.report(StateUnknown, "its memlock is unknown")
+		c.report(StateUnknown, "memlock is unknown")
 	}
 	if c.Wanted.Memlock != 0 && known {
 		c.compareMemlock(given)
 	}
 	if len(c.Lacks.Devices) > 0 {
-		c.report(StateBelow, fmt.Sprintf("it has no HCA, but the policy grants %s: recreate the pod", c.Wanted.DeviceNames()))
+		c.report(StateBelow, fmt.Sprintf("the container has no HCA, but the policy grants %s: recreate the pod",
+			c.Wanted.DeviceNames()))
 	}
 	if c.IPCLock != nil {
 		c.compareIPCLock()
 	}
 }
 
-// compareMemlock reports a memlock that is below policy, or has a note on it.
+// compareMemlock reports a memlock below policy, or adds a note about the memlock.
 func (c *Container) compareMemlock(given spec.Limit) {
 	want := c.Wanted.Memlock
 	enough := c.Memlock.Soft >= want
 	switch {
 	case c.Lacks.Memlock == 0 && !enough:
-		c.Notes = append(c.Notes, fmt.Sprintf("its program lowered its own memlock from %s", given))
+		c.Notes = append(c.Notes, fmt.Sprintf("the program lowered its own memlock from %s", given))
 	case c.Lacks.Memlock == 0:
 	case enough:
-		c.report(StateBelow, fmt.Sprintf("its spec sets %s for processes that are started with exec, but the policy "+
-			"grants %s: %s", given, want,
-			c.Fix.Text))
+		c.report(StateBelow, fmt.Sprintf("the container's spec sets memlock to %s for processes started with "+
+			"exec, but the policy grants %s: %s", given, want, c.Fix.Text))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
 		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, but the policy grants %s; with CAP_IPC_LOCK, the "+
-			"container can register more than its memlock", c.Memlock.Soft, want))
+			"container can register more memory than its memlock allows", c.Memlock.Soft, want))
 	default:
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, but the policy grants %s: %s", c.Memlock.Soft, want, c.Fix.Text))
 	}
 }
 
-// compareIPCLock notes where CAP_IPC_LOCK is not as the policy wants. Memlock alone suffices, so this is not a problem.
+// compareIPCLock adds a note if CAP_IPC_LOCK differs from the policy. This is not a problem, because memlock alone
+// suffices.
 func (c *Container) compareIPCLock() {
-	note := "no CAP_IPC_LOCK: recreate the pod to get it"
+	note := "the container lacks CAP_IPC_LOCK: to add the capability, recreate the pod"
 	switch {
 	case *c.IPCLock && c.Wanted.Memlock.Finite() && c.Wanted.IPCLock == spec.IPCLockNo:
-		note = "CAP_IPC_LOCK overrides its memlock"
+		note = "CAP_IPC_LOCK overrides the container's memlock"
 	case c.Lacks.IPCLock == spec.IPCLockNo:
 		return
 	case c.UserNamespace:
 		note = "the kernel ignores CAP_IPC_LOCK in a user namespace"
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		note = "its program lacks CAP_IPC_LOCK, although the container has it: either the program switched to another " +
-			"user, or the container got the capability after it started (in that case, recreate the pod)"
+		note = "the program lacks CAP_IPC_LOCK, although the container has this capability: either the program switched " +
+			"to another user, or the container got the capability after the program started; in the second case, recreate the " +
+			"pod"
 	case !c.Editable():
-		note = fmt.Sprintf("no CAP_IPC_LOCK: with %s, request it in the pod, or set it in the runtime's configuration",
-			c.Runtime.Name)
+		note = fmt.Sprintf("the container lacks CAP_IPC_LOCK: with %s, request the capability in the pod, or set the "+
+			"capability in the runtime's configuration", c.Runtime.Name)
 	}
 	c.Notes = append(c.Notes, note)
 }
 
-// readContainers asks the runtimes which containers run, what they have and what their processes see, and compares that
-// with what the policy gives. If there is no policy, the default one tells the RDMA containers, and nothing else is
-// judged.
+// readContainers queries the runtimes for the running containers, reads their resources and processes, and compares
+// them with the policy's grants. Without a policy, the default policy identifies the RDMA containers, and no grants are
+// compared.
 func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err error) {
 	p, source, unjudged := s.Policy()
 	if unjudged != nil {
@@ -290,7 +294,7 @@ func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err er
 		found.Unjudged = unjudged.Error()
 		for i := range found.Containers {
 			c := &found.Containers[i]
-			c.RDMA = c.RDMA || c.State == StateUnseen // without a policy, nobody's rules leave it out
+			c.RDMA = c.RDMA || c.State == StateUnseen // without a policy, no rule excludes the container
 			c.State = StateUnknown
 			c.Problems = []string{}
 			c.Wanted = nil
@@ -301,7 +305,7 @@ func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err er
 	return found, err
 }
 
-// Incomplete is the error of a look that does not know everything; nil where it does.
+// Incomplete returns an error if some containers could not be examined.
 func (c *Containers) Incomplete() error {
 	if c.Failed == 0 {
 		return nil
@@ -309,7 +313,7 @@ func (c *Containers) Incomplete() error {
 	return errors.New("cannot examine " + cli.Counted(c.Failed, "container", "containers"))
 }
 
-// Sources names the policy and the runtimes that a result comes from.
+// Sources lists the policy and the runtimes from which a result comes.
 func (c *Containers) Sources() []string {
 	lines := []string{"policy: " + c.Policy.String()}
 	for _, r := range c.Runtimes {
@@ -318,8 +322,7 @@ func (c *Containers) Sources() []string {
 	return lines
 }
 
-// JudgedContainers returns the containers of the pods that were asked for, or all. It fails where there is no policy to
-// judge them by.
+// JudgedContainers returns the containers of the requested pods, or all containers. Without a policy, it fails.
 func (s *Snapshot) JudgedContainers() (found Containers, err error) {
 	if _, _, err := s.Policy(); err != nil {
 		return found, err
@@ -328,10 +331,10 @@ func (s *Snapshot) JudgedContainers() (found Containers, err error) {
 	return found, s.inCopy(err)
 }
 
-// inCopy adds to an error that an archive has of a part when it happened.
+// inCopy adds to an error from an archive that it occurred when the archive was written.
 func (s *Snapshot) inCopy(err error) error {
 	if err == nil || !s.Archived {
 		return err
 	}
-	return fmt.Errorf("when the support bundle was written: %w", err)
+	return fmt.Errorf("an error occurred when the support bundle was written: %w", err)
 }

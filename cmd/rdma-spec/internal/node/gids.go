@@ -11,7 +11,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// GIDs returns the table of a port, which is read once: it can have a thousand files.
+// GIDs returns the GID table of a port. The table is read only once, because it can have a thousand files.
 func (s *Snapshot) GIDs(hca string, port int) ([]process.GID, error) {
 	at := fmt.Sprintf("sys/class/infiniband/%s/ports/%d", hca, port)
 	table, _ := s.gids.LoadOrStore(at, sync.OnceValues(func() ([]process.GID, error) {

@@ -21,11 +21,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It returns when it reads, and sends
-// without waiting for the receiver.
+// HCAReader reads HCAs concurrently, and closes the channel after the last HCA. It returns when the reads have started,
+// and sends without waiting for the receiver.
 type HCAReader func(names []string) <-chan hca.HCA
 
-// ReadHere returns a reader of the HCAs below a root in this process.
+// ReadHere returns a reader that reads the HCAs under a root in this process.
 func ReadHere(root string) HCAReader {
 	return func(names []string) <-chan hca.HCA {
 		answers := make(chan hca.HCA, len(names))
@@ -48,8 +48,8 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	return s.ReadListed(listed), nil
 }
 
-// ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is
-// unread, and costs the others nothing.
+// ReadListed reads the HCAs of a list. If an HCA does not respond in time, even to a second request, Unread contains
+// the error. Such an HCA does not delay the others.
 func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	read := s.ReadHCAs
 	got := map[string]hca.HCA{}
@@ -63,7 +63,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	}
 	if read == nil {
 		read = ReadHere(s.Root)
-		if !hasSysfs(s.Root) { // a copy answers, however slow this process is
+		if !hasSysfs(s.Root) { // in a copy, reads always succeed
 			for h := range read(left()) {
 				got[h.Name] = h
 			}
@@ -88,7 +88,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		case <-half:
 			asked := time.Now()
 			second = read(left())
-			// Where others use the CPUs, the process took long to start, and takes long to read.
+			// On busy CPUs, the process starts slowly, and reads slowly.
 			late = time.After(max(timeout/2, slower*time.Since(asked)))
 		case <-late:
 			over = true
@@ -102,12 +102,12 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	})
 }
 
-// slower is how much longer than the start of a process it may take to read HCAs, which is less work.
+// slower is the maximum ratio of the time to read HCAs to the time to start a process.
 const slower = 10
 
-// UsedByPods reports whether a container uses RDMA, or the kubelet has resources for some that would.
+// UsedByPods reports whether a container uses RDMA, or whether the kubelet has RDMA resources.
 func (s *Snapshot) UsedByPods() bool {
-	kubelet, _ := s.Kubelet() // what is unknown has none
+	kubelet, _ := s.Kubelet() // an unknown kubelet has no resources
 	if slices.ContainsFunc(slices.Collect(maps.Keys(kubelet.Allocatable)), resource.IsRDMA) {
 		return true
 	}
@@ -115,24 +115,24 @@ func (s *Snapshot) UsedByPods() bool {
 	return err == nil && len(found.Containers) > 0
 }
 
-// ReadHCAs is the hidden command that reads HCAs for the doctor, in a process of its own: no signal interrupts the read
-// of an HCA whose firmware hangs, and a process with such a read does not end before it. So the doctor leaves that
-// process behind and ends in time.
+// ReadHCAs is the hidden command that reads HCAs for the doctor in a separate process. If an HCA's firmware hangs, no
+// signal interrupts the read, and the process cannot exit before the read ends. Therefore, the doctor leaves this
+// process behind and exits in time.
 const ReadHCAs = "read-hcas"
 
-// ReadHCAsCommand is that command.
+// ReadHCAsCommand returns the command read-hcas.
 func ReadHCAsCommand() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:     ReadHCAs + " HCA…",
-		Short:   "Read HCAs, and write each one as JSON as soon as it responds",
+		Short:   "Read HCAs and write each as JSON as soon as it responds",
 		Example: "  rdma-spec " + ReadHCAs + " mlx5_0 mlx5_1",
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			_, _ = fmt.Fprintln(cmd.OutOrStdout()) // see HCAReader
 			out := json.NewEncoder(cmd.OutOrStdout())
 			for h := range ReadHere(root)(names) {
-				_ = out.Encode(h) // run reports a failed write
+				_ = out.Encode(h) // cli reports a failed write
 			}
 			return nil
 		},
@@ -141,7 +141,7 @@ func ReadHCAsCommand() *cobra.Command {
 	return cmd
 }
 
-// LiveReader is ProcessReader where the root has the kernel's sysfs, else nil.
+// LiveReader returns ProcessReader if the root has the kernel's sysfs; otherwise nil.
 func LiveReader(root string) HCAReader {
 	if !hasSysfs(root) {
 		return nil
@@ -155,7 +155,7 @@ func hasSysfs(root string) bool {
 	return unix.Statfs(filepath.Join(root, "sys"), &on) == nil && on.Type == unix.SYSFS_MAGIC
 }
 
-// ProcessReader reads the HCAs below a root in a process of its own.
+// ProcessReader returns a reader that reads the HCAs under a root in a separate process.
 func ProcessReader(root string) HCAReader {
 	return func(names []string) <-chan hca.HCA {
 		reader := exec.Command("/proc/self/exe", append([]string{ReadHCAs, "--root", root}, names...)...)
@@ -172,15 +172,15 @@ func ProcessReader(root string) HCAReader {
 		answers := make(chan hca.HCA, len(names))
 		go func() {
 			defer close(answers)
-			defer func() { _ = reader.Wait() }() // what it has not answered is missing
+			defer func() { _ = reader.Wait() }() // HCAs without a response are missing
 			decoder := json.NewDecoder(out)
-			for last := len(names) - 1; last >= 0; last-- { // at most as many as the channel has room for
+			for last := len(names) - 1; last >= 0; last-- { // at most the channel's capacity
 				var h hca.HCA
 				if err := decoder.Decode(&h); err != nil {
 					return
 				}
 				if last == 0 {
-					_ = reader.Wait() // else it is left to a first process that may wait for none
+					_ = reader.Wait() // otherwise, a PID 1 that does not reap would inherit it
 				}
 				answers <- h
 			}

@@ -13,11 +13,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// afterNRI looks again at a container that may have HCAs from NVIDIA's container runtime, with the devices that its
-// process has. If only they make it an RDMA container, the plugin did not see that, and the policy gives nothing.
+// afterNRI re-examines a container that might have HCAs from NVIDIA's container runtime, with the devices of the
+// container's process. If the container is an RDMA container only because of these devices, the plugin did not see
+// them, and the container has no grant.
 func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.Inside) (Container, bool) {
 	if len(inside.HostPaths) > 0 {
-		return r, counts // a mount, which does not let it open them
+		return r, counts // a mount does not allow the container to open devices
 	}
 	l.Devices = slices.Clip(l.Devices)
 	for _, n := range inside.Devices {
@@ -36,13 +37,13 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.State = StateUnseen
 	again.Fix.Text = fmt.Sprintf("list the runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
-	again.Problems = []string{"NVIDIA's container runtime added HCAs to the container because of " +
-		policy.MOFEDVariable + "enabled, after the NRI plugins had handled the container, so the plugin did not see the " +
-		"HCAs: " + again.Fix.Text}
+	again.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime " +
+		"added the HCAs (" + policy.MOFEDVariable + "enabled) after the NRI plugins had handled the container: " +
+		again.Fix.Text}
 	return again, true
 }
 
-// hcas finds the HCAs whose verbs devices a container holds.
+// hcas finds the HCAs whose verbs devices a container has.
 func (s *surveyor) hcas(r *Container, c policy.Container) {
 	node, err := s.listed()
 	if err != nil {
@@ -67,15 +68,15 @@ func (s *surveyor) hcas(r *Container, c policy.Container) {
 	}
 }
 
-// stale says what became of a container's verbs devices whose HCA has another number now, as after its driver was bound
-// again: libraries look for the number that sysfs has.
+// stale describes a container's verbs devices whose HCA now has a different number, for example because its driver was
+// rebound. Libraries look for the number in sysfs.
 func (s *surveyor) stale(c policy.Container) (all []string) {
 	node, err := s.listed()
 	if err != nil || c.AllDevices {
 		return nil // hcas notes the error
 	}
 	for _, d := range c.Devices {
-		number := hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)} // as the kernel has them
+		number := hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)} // the kernel's types
 		is, known := node.Lookup(number)
 		switch {
 		case !process.IsVerbs(d.Path) || d.Type != "c" && d.Type != "u":

@@ -13,17 +13,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Holders are the containers that have something that is in none of the node's own network namespace. All are of the
-// runtimes that serve CRI.
+// Holders lists the containers that have a device or an interface that is missing from the node's network namespace. It
+// covers all runtimes that serve CRI.
 type Holders struct {
-	Own  []string // that have it, in a network of their own
-	Node []string // that should have it, in the node's network, where it is not
-	// Maybe may have it: those that may open all devices, pods none of whose containers runs now, and processes in none.
+	Own  []string // the containers that have the object, in their own network namespaces
+	Node []string // the containers in the node's network namespace that should have the object
+	// Maybe lists possible holders: containers that can open all devices, pods without a running container, and processes
+	// outside containers.
 	Maybe []string
 }
 
-// HoldersOf returns the containers that have a device of an HCA, which is in another network namespace than the node's.
-// The error says why others are unknown.
+// HoldersOf returns the containers that have a device of an HCA in a network namespace other than the node's. The error
+// is the reason why other holders are unknown.
 func (s *Snapshot) HoldersOf(device hca.Number) (h Holders, err error) {
 	return s.holders(func(l Listed) (has, may bool) {
 		for _, d := range l.Devices {
@@ -45,7 +46,7 @@ func (s *Snapshot) HoldersOfInterface(gids []process.GID) (h Holders, err error)
 	})
 }
 
-// holders asks of each container that runs whether it has something, or may have it.
+// holders checks for each running container whether it has, or might have, an object.
 func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err error) {
 	listing, err := s.Listing()
 	switch {
@@ -71,7 +72,7 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 			h.Maybe = append(h.Maybe, name)
 		}
 	}
-	if len(h.Own) > 0 { // it has one place
+	if len(h.Own) > 0 { // the object has only one holder
 		return h, nil
 	}
 	others := listing.Strangers
@@ -79,7 +80,7 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 		others = strangers(s.Root, listing.Containers)
 	}
 	for _, pid := range others {
-		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, which is not in a container of these runtimes", pid))
+		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, which is outside the containers of the queried runtimes", pid))
 	}
 	return h, nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// ReloadTakes says which devices a reload of systemd removes from containers, and from which containers. It returns ""
-// if a reload removes nothing. If systemd manages the cgroups, a reload applies the device list with which a
+// ReloadTakes describes the devices that a reload of systemd removes from containers, and the affected containers. It
+// returns "" if a reload removes nothing. If systemd manages the cgroups, a reload applies the device list with which a
 // container's unit was created. A device that a hook allowed later is not in this list
 // (https://github.com/NVIDIA/gpu-operator/issues/485).
 func (s *Snapshot) ReloadTakes() string {
@@ -30,9 +30,10 @@ func (s *Snapshot) ReloadTakes() string {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "if a hook added GPUs to containers, a reload of systemd (daemon-reload, enable) removes these GPUs until " +
-		"the pods are recreated; NVIDIA's container runtime in legacy mode (the default before version 1.18) uses such a " +
-		"hook; " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
+	return "a reload of systemd (daemon-reload, enable) removes GPUs that a hook added to containers; to get the GPUs " +
+		"back, recreate the pods; NVIDIA's container runtime in legacy mode (the default before version 1.18) uses such " +
+		"a hook; " + of +
+		"; to avoid the reload, install the plugin as a DaemonSet, or with configure plugin --launched"
 }
 
 // mostNamed is the largest number of containers that the text names.

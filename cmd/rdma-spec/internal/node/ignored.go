@@ -17,17 +17,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// IgnoreFile is where an administrator lists findings of the doctor that are known.
+// IgnoreFile is the file in which an administrator lists known findings of the doctor.
 const IgnoreFile = "/etc/rdma-spec/doctor.yaml"
 
 // Ignored is an entry of IgnoreFile. Check and Object are globs, in which * stands for any characters.
 type Ignored struct {
 	Check  string `json:"check"`
-	Object string `json:"object,omitempty"` // "" is what is said of the node itself
+	Object string `json:"object,omitempty"` // "" matches findings about the node itself
 	Reason string `json:"reason"`
 }
 
-// Matches reports whether the entry is about what a check says of an object.
+// Matches reports whether the entry matches a check's finding about an object.
 func (i Ignored) Matches(check, object string) bool {
 	flat := strings.NewReplacer("/", "\x00") // path.Match stops at a slash
 	byCheck, _ := path.Match(i.Check, check) // the globs were checked
@@ -35,7 +35,7 @@ func (i Ignored) Matches(check, object string) bool {
 	return byCheck && byObject
 }
 
-// String is the entry in YAML.
+// String returns the entry as YAML.
 func (i Ignored) String() string {
 	text := "- {check: " + strconv.Quote(i.Check)
 	if i.Object != "" {
@@ -44,7 +44,8 @@ func (i Ignored) String() string {
 	return text + ", reason: " + strconv.Quote(i.Reason) + "}"
 }
 
-// readIgnored reads IgnoreFile below the root or, where there is none, that of the container that this runs in.
+// readIgnored reads IgnoreFile under the root. If this file does not exist, it reads IgnoreFile in the container in
+// which the command runs.
 func (s *Snapshot) readIgnored(context.Context, string) ([]Ignored, error) {
 	text, err := s.Files.Read(strings.TrimPrefix(IgnoreFile, "/"), archive.MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {

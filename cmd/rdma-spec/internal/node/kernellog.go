@@ -21,20 +21,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// KernelLog has the lines of the kernel's log that are about RDMA. Times are seconds since boot.
+// KernelLog contains the lines of the kernel's log that concern RDMA. Times are seconds since boot.
 type KernelLog struct {
 	Now   float64      `json:"now"`
 	Lines []KernelLine `json:"lines"`
 }
 
-// KernelLine is one of them.
+// KernelLine is a line of the kernel's log.
 type KernelLine struct {
 	At   float64 `json:"at"`
 	Text string  `json:"text"`
 }
 
-// aboutRDMA is what the head of a line has that is about RDMA: the driver, the module, or the device before ": ".
-// aboutLinks is what lines of others have.
+// aboutRDMA matches the head of a line that concerns RDMA: the driver, the module, or the device before ": ".
+// aboutLinks matches the text of other lines.
 var (
 	aboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_(en|re)|\befa\b|` +
 		`\bhfi1|\bsiw\b|\brxe\b|\b(ice|i40e|idpf|mana|ionic|hns3|qede)\b`)
@@ -42,12 +42,13 @@ var (
 		`\bAER: |PCIe Bus Error`)
 )
 
-// longestHead is that of a driver, a PCI device, and a netdev. What is longer is no head: the kernel's command line has
-// whatever somebody wrote there.
+// longestHead is the length of a head with a driver, a PCI device, and a netdev. Longer text before ": " is not a head.
+// For example, the kernel's command line can contain any text.
 const longestHead = 60
 
-// Kept returns what is kept of a line of the kernel's log: those about RDMA, the drivers of its cards, their links, and
-// PCIe as they are, of the security modules' denials the fields that tell what was denied, and nothing of others.
+// Kept returns the part of a kernel log line to keep. Lines about RDMA, the cards' drivers and links, and PCIe are kept
+// unchanged. From denials of security modules, only the fields that describe the denial are kept. Other lines are
+// dropped.
 func Kept(line string) (kept string, ok bool) {
 	if record, audit := strings.CutPrefix(line, "audit: "); audit {
 		return denial(record)
@@ -58,7 +59,7 @@ func Kept(line string) (kept string, ok bool) {
 	return line, about
 }
 
-// denialFields are what is kept of a denial, by the keys of the record. A path counts only in /dev.
+// denialFields are the keys of the fields of a denial that are kept. A path is kept only if it is in /dev.
 var denialFields = []string{"pid", "comm", "path", "name", "capability", "capname", "scontext", "tcontext", "tclass",
 	"permissive", "apparmor", "operation", "profile", "class", "requested_mask", "denied_mask"}
 
@@ -68,8 +69,8 @@ var (
 	denialField = regexp.MustCompile(`(?:^|\s)([a-z_]+)=("[^"]*"|[^\s"]+)`)
 )
 
-// denial returns what is kept of an audit record: SELinux's and AppArmor's denials. Others, such as those of programs
-// that start, have arguments.
+// denial returns the part of an audit record to keep. Only denials of SELinux and AppArmor are kept, because other
+// records, such as those about program starts, contain arguments.
 func denial(record string) (kept string, ok bool) {
 	head := denialHead.FindStringSubmatch(record)
 	if head == nil {
@@ -90,7 +91,7 @@ func denial(record string) (kept string, ok bool) {
 	return kept, strings.Contains(kept, "denied") || strings.Contains(kept, `apparmor="DENIED"`)
 }
 
-// readKernelLog reads the log of the node below a root, if it is this one.
+// readKernelLog reads the kernel's log if the root belongs to this node.
 func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	here, err := os.ReadFile(bootID)
@@ -98,7 +99,7 @@ func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 		return KernelLog{}, err
 	}
 	if there, err := os.ReadFile(filepath.Join(root, bootID)); err != nil || string(there) != string(here) {
-		return KernelLog{}, errors.New("it belongs to another node")
+		return KernelLog{}, errors.New("the log belongs to another node")
 	}
 	log, err := readMessages()
 	if err == nil {
@@ -107,22 +108,22 @@ func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 	return log, err
 }
 
-// ofDenials are those that are about RDMA.
+// ofDenials matches denials that concern RDMA.
 var ofDenials = regexp.MustCompile(`infiniband|uverbs|rdma|ipc_lock`)
 
-// auditTime is when auditd got a line: "msg=audit(1700000000.123:456)", in seconds.
+// auditTime matches the time of an audit record in seconds: "msg=audit(1700000000.123:456)".
 var auditTime = regexp.MustCompile(`msg=audit\(([0-9.]+):`)
 
-// readAudit reads the last lines of auditd. Where it runs, the kernel's log has no denials.
+// readAudit reads the last lines of auditd's log. If auditd is running, the kernel's log contains no denials.
 func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
 	file, err := os.OpenFile(files.Below(root, "var/log/audit/audit.log"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil // auditd does not run, or root alone may read it
+		return nil // auditd is not running, or only root can read the file
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // opened only for reading
 	const most = 256 << 10
 	if info, err := file.Stat(); err == nil {
-		_, _ = file.Seek(max(0, info.Size()-most), io.SeekStart) // else its first lines
+		_, _ = file.Seek(max(0, info.Size()-most), io.SeekStart) // on error, read from the start
 	}
 	text, _ := io.ReadAll(io.LimitReader(file, most))
 	for line := range strings.Lines(string(text)) {
@@ -145,7 +146,7 @@ func readMessages() (found KernelLog, err error) {
 	const kmsg = "/dev/kmsg"
 	file, err := unix.Open(kmsg, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	log := KernelLog{Lines: []KernelLine{}}
-	if err != nil { // a container has no such device, and perhaps CAP_SYSLOG
+	if err != nil { // a container lacks this device, but might have CAP_SYSLOG
 		text := make([]byte, 1<<20)
 		n, failed := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, text)
 		if failed != nil {
@@ -154,15 +155,15 @@ func readMessages() (found KernelLog, err error) {
 		log.Lines = append(log.Lines, ParseSyslog(string(text[:n]))...)
 		return log.upToNow()
 	}
-	defer func() { _ = unix.Close(file) }() // it was only read
+	defer func() { _ = unix.Close(file) }() // opened only for reading
 	record := make([]byte, 8<<10)
-	_, _ = unix.Seek(file, 0, unix.SEEK_DATA) // what was cleared (dmesg --clear) is done with; else from the first
+	_, _ = unix.Seek(file, 0, unix.SEEK_DATA) // skip cleared records (dmesg --clear); on error, start at the first
 	for {
 		n, err := unix.Read(file, record)
-		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EINTR) { // the oldest records are gone meanwhile
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EINTR) { // the oldest records were overwritten
 			continue
 		}
-		if err != nil || n <= 0 { // EAGAIN: that was the last
+		if err != nil || n <= 0 { // EAGAIN: no more records
 			break
 		}
 		if line, ok := ParseRecord(string(record[:n])); ok {
@@ -172,7 +173,7 @@ func readMessages() (found KernelLog, err error) {
 	return log.upToNow()
 }
 
-// upToNow keeps the last lines, and says when that is.
+// upToNow keeps the last lines, and sets Now.
 func (log KernelLog) upToNow() (KernelLog, error) {
 	const most = 1000
 	log.Lines = log.Lines[max(0, len(log.Lines)-most):]
@@ -184,10 +185,10 @@ func (log KernelLog) upToNow() (KernelLog, error) {
 	return log, nil
 }
 
-// syslogLine is a line of the kernel itself in syslog(2): "<6>[   12.345678] text".
+// syslogLine matches a line of the kernel itself in syslog(2): "<6>[ 12.345678] text".
 var syslogLine = regexp.MustCompile(`(?m)^<[0-7]>\[ *([0-9]+\.[0-9]+)\] ?(.*)$`)
 
-// ParseSyslog reads what syslog(2) says, and returns the lines that are about RDMA.
+// ParseSyslog parses the output of syslog(2), and returns the lines that concern RDMA.
 func ParseSyslog(text string) (lines []KernelLine) {
 	for _, line := range syslogLine.FindAllStringSubmatch(text, -1) {
 		at, err := strconv.ParseFloat(line[1], 64)
@@ -198,8 +199,8 @@ func ParseSyslog(text string) (lines []KernelLine) {
 	return lines
 }
 
-// ParseRecord reads a record of /dev/kmsg, if the kernel wrote it and it is kept. Programs write there too: their
-// priority has a facility, which makes it 8 or more.
+// ParseRecord parses a record of /dev/kmsg. It returns false if the kernel did not write the record, or if the record
+// is not kept. Programs also write to /dev/kmsg, but their priority includes a facility, and is therefore 8 or more.
 func ParseRecord(record string) (KernelLine, bool) {
 	head, text, ok := strings.Cut(record, ";")
 	fields := strings.Split(head, ",")

@@ -10,9 +10,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// leftOut notes which HCAs a container runs without that the policy gives to those that ask for all, by a decision
-// about it as it was before it had any. A container with HCAs that the policy would not give has them from a device
-// plugin.
+// leftOut adds a note if a container that requests all HCAs lacks some of the HCAs that the policy grants. It repeats
+// the policy's decision for the container without HCAs. If the container has HCAs that the policy would not grant, they
+// come from a device plugin.
 func (s *surveyor) leftOut(r *Container, c policy.Container, facts policy.Facts) {
 	if !c.Injected || len(r.HCAs) == 0 {
 		return
@@ -34,7 +34,7 @@ func (s *surveyor) leftOut(r *Container, c policy.Container, facts policy.Facts)
 	})
 	without := slices.DeleteFunc(with, func(h string) bool { return slices.Contains(r.HCAs, name(h)) })
 	if len(without) > 0 && !foreign {
-		r.Notes = append(r.Notes, "it is running without some HCAs that it requests: "+strings.Join(without, ", ")+
-			": once their ports are ACTIVE, recreate the pod")
+		r.Notes = append(r.Notes, "the container is running without some of the HCAs that it requests; when the ports "+
+			"of these HCAs are ACTIVE, recreate the pod: "+strings.Join(without, ", "))
 	}
 }

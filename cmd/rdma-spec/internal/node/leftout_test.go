@@ -43,8 +43,8 @@ func TestLeftOut(t *testing.T) {
 			Annotations: map[string]string{policy.AnnotationKey: test.annotation}}, node)
 		var want []string
 		if test.want != "" {
-			want = []string{"it is running without some HCAs that it requests: " + test.want +
-				": once their ports are ACTIVE, recreate the pod"}
+			want = []string{"the container is running without some of the HCAs that it requests; when the ports " +
+				"of these HCAs are ACTIVE, recreate the pod: " + test.want}
 		}
 		if diff := cmp.Diff(want, r.Notes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

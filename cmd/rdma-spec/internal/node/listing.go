@@ -19,28 +19,28 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Listing is what the runtimes and the kubelet say of the containers that run, and what their processes see. No policy
-// has judged it.
+// Listing contains the reports of the runtimes and the kubelet about the running containers, and the view of the
+// containers' processes. No policy has been applied to a Listing.
 type Listing struct {
-	Called     Options        `json:"called"` // how the command that asked was called
+	Called     Options        `json:"called"` // the options of the command that read the listing
 	Runtimes   []cri.Identity `json:"runtimes"`
-	Skipped    []string       `json:"skipped,omitempty"` // runtimes that do not answer, and why
+	Skipped    []string       `json:"skipped,omitempty"` // runtimes that do not respond, and the reasons
 	Containers []Listed       `json:"containers"`
-	Waiting    []string       `json:"waiting,omitempty"`   // pods that have a network, and no container that runs
-	Strangers  []int          `json:"strangers,omitempty"` // processes with a network of their own, in no container of these
+	Waiting    []string       `json:"waiting,omitempty"`   // pods with a network but without a running container
+	Strangers  []int          `json:"strangers,omitempty"` // processes with their own network, outside these containers
 }
 
-// Listed is a container as its runtime has it.
+// Listed is a container as its runtime reports it.
 type Listed struct {
 	cri.Container
 	Resources *Resources      `json:"resources,omitempty"`
 	Inside    *process.Inside `json:"inside,omitempty"`
-	Scope     *process.Scope  `json:"scope,omitempty"` // nil where it is unknown
+	Scope     *process.Scope  `json:"scope,omitempty"` // nil if unknown
 
-	kubelet *podresources.Client // that can be asked; nil where Resources has its answers
+	kubelet *podresources.Client // nil if Resources contains the kubelet's responses
 }
 
-// Resources is the kubelet's word on what a container holds.
+// Resources is the kubelet's report about a container's resources.
 type Resources struct {
 	Names     []string `json:"names,omitempty"`
 	Known     bool     `json:"known"`
@@ -48,13 +48,13 @@ type Resources struct {
 	NoKubelet bool     `json:"noKubelet,omitempty"` // no kubelet runs on the node
 
 	Functions []agents.Function `json:"functions,omitempty"` // PCI functions
-	// Pod and Claims are what the containers of its pod hold together.
+	// Pod and Claims are the resources and claims of all containers of the pod.
 	Pod    []policy.Allotted `json:"pod,omitempty"`
 	Claims bool              `json:"claims,omitempty"`
 }
 
-// list asks the runtimes. The kubelet is asked when a decision needs its answer or, to be kept, at once. So are the
-// processes of containers.
+// list queries the runtimes. The kubelet and the containers' processes are queried later, when a decision needs the
+// result. If the result is to be kept, list queries them at once.
 func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error) {
 	runtimes, skipped, err := cri.Connect(ctx, s.Endpoint, s.Root, s.Each())
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	})
 	silent := error(nil)
 	config := policy.Default()
-	if p, _, err := s.Policy(); err == nil { // without one, nothing is judged
+	if p, _, err := s.Policy(); err == nil { // without a policy, nothing is compared
 		config = p.Config()
 	}
 	for _, c := range containers {
@@ -97,7 +97,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		if s.Keep && silent == nil {
 			l.Resources = &Resources{}
 			l.Resources.Names, l.Resources.Known, silent = l.resources()
-			l.Resources.Pod, l.Resources.Claims, _ = l.podHolds() // one answer has both
+			l.Resources.Pod, l.Resources.Claims, _ = l.podHolds() // one response contains both
 			asked, _ := s.Kubelet()                               // it has just answered
 			l.Resources.Functions = asked.Functions[c.Namespace+"/"+c.Pod+"/"+c.Name]
 		}
@@ -109,7 +109,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	if s.Keep {
 		sideBySide(len(found.Containers), func(i int) {
 			if l := &found.Containers[i]; l.PID != 0 {
-				first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
+				first, _ := s.Limits().Process(l.PID) // on error, it counts as not in a user namespace
 				inside := process.Look(s.Root, l.PID, !first.UserNamespace, s.Each())
 				l.Inside = &inside
 				l.Scope = l.scope(s.Root)
@@ -120,7 +120,8 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	return found, nil
 }
 
-// ofPods returns the part that is about pods; all of it where none is named. That of an archive has all.
+// ofPods returns the listing of these pods, or of all pods if none are given. The listing in an archive contains all
+// pods.
 func (l Listing) ofPods(pods []string) (Listing, error) {
 	if len(pods) == 0 {
 		return l, nil
@@ -136,7 +137,7 @@ func (l Listing) ofPods(pods []string) (Listing, error) {
 	return l, nil
 }
 
-// resources returns the resources that the kubelet reports of a container.
+// resources returns the resources that the kubelet reports for a container.
 func (l *Listed) resources() ([]string, bool, error) {
 	if l.kubelet == nil {
 		return l.Resources.resources()
@@ -144,7 +145,7 @@ func (l *Listed) resources() ([]string, bool, error) {
 	return l.kubelet.Names(context.Background(), l.SandboxID, l.Namespace, l.Pod, l.Name)
 }
 
-// podHolds returns what the kubelet reports of a container's pod.
+// podHolds returns the resources and claims that the kubelet reports for a container's pod.
 func (l *Listed) podHolds() ([]policy.Allotted, bool, error) {
 	if l.kubelet == nil {
 		return l.Resources.podHolds()
@@ -152,7 +153,7 @@ func (l *Listed) podHolds() ([]policy.Allotted, bool, error) {
 	return l.kubelet.PodHolds(context.Background(), l.SandboxID, l.Namespace, l.Pod)
 }
 
-// resources is what the kubelet said when the listing was kept.
+// resources returns the kubelet's report at the time when the listing was kept.
 func (r *Resources) resources() ([]string, bool, error) {
 	switch {
 	case r == nil:
@@ -165,7 +166,7 @@ func (r *Resources) resources() ([]string, bool, error) {
 	return r.Names, r.Known, nil
 }
 
-// podHolds is what the kubelet said of the pod.
+// podHolds returns the kubelet's report about the pod.
 func (r *Resources) podHolds() ([]policy.Allotted, bool, error) {
 	if _, _, err := r.resources(); err != nil {
 		return nil, false, err
@@ -173,7 +174,7 @@ func (r *Resources) podHolds() ([]policy.Allotted, bool, error) {
 	return r.Pod, r.Claims, nil
 }
 
-// inside is what the processes of a container see.
+// inside returns the view of a container's processes.
 func (s *Snapshot) inside(l Listed, hostUsers bool) process.Inside {
 	switch {
 	case l.Inside != nil:

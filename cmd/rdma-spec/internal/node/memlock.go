@@ -14,12 +14,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// SecondLookAfter is how long after the first look the processes that were low are read again. A runtime puts the
-// process of an exec into the container's cgroup a moment before it sets the limits. Tests do not wait.
+// SecondLookAfter is the delay before processes with low limits are read a second time. A runtime puts an exec process
+// into the container's cgroup just before it sets the limits. Tests set the delay to zero.
 var SecondLookAfter = time.Second
 
-// readRegistering finds how much memory a container can register: each process that has a verbs device open, else the
-// first one. That with the least counts.
+// readRegistering determines the amount of memory that a container can register. This amount is the lowest among the
+// processes with an open verbs device, or else the amount of the first process.
 func (s *surveyor) readRegistering(r *Container) {
 	r.Opened = nil
 	var using []int
@@ -48,12 +48,13 @@ func (s *surveyor) readRegistering(r *Container) {
 	}
 }
 
-// leastRegistering returns the process of a container that can register the least; none where all have ended.
+// leastRegistering returns the process of a container that can register the least memory. The result is empty if all
+// processes have exited.
 func (s *surveyor) leastRegistering(id string, pids []int) (found Registering) {
 	for _, pid := range pids {
 		p, err := s.processes.Process(pid)
 		if err != nil || !s.processes.Belongs(pid, id) {
-			continue // it has ended
+			continue // the process has exited
 		}
 		if n := p.Registers(); found.Registers == nil || n < *found.Registers {
 			found = Registering{PID: pid, User: process.Process{PID: pid}.User(s.root), Registers: &n, Memlock: p.Memlock,
@@ -63,14 +64,14 @@ func (s *surveyor) leastRegistering(id string, pids []int) (found Registering) {
 	return found
 }
 
-// limits reads what a container's processes may lock, and its spec.
+// limits reads the limits of a container's processes, and the limits in its spec.
 func (s *surveyor) limits(r *Container, has cri.Spec) {
 	r.reading = process.ReadMemlock(s.processes, s.running[r.ID]).WithSpec(has.Memlock, has.MemlockKnown)
 	switch {
 	case s.hidden != nil:
 		s.note(s.hidden.Error())
 	case len(r.reading.Processes) == 0:
-		r.Notes = append(r.Notes, fmt.Sprintf("its process %d is not visible", r.PID))
+		r.Notes = append(r.Notes, fmt.Sprintf("process %d of the container is not visible", r.PID))
 	default:
 		first, err := s.processes.Process(r.PID)
 		if err == nil && s.processes.Belongs(r.PID, r.ID) {
@@ -81,12 +82,11 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 	}
 	s.readRegistering(r)
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
-		r.Notes = append(r.Notes, "the memlock shown is from its spec")
+		r.Notes = append(r.Notes, "the memlock shown is from the container's spec")
 	}
 }
 
-// judge compares what containers have with what they are given. A limit counts as low only if a second look finds it
-// low as well.
+// judge compares containers with their grants. A limit counts as low only if a second read confirms the low value.
 func (s *surveyor) judge(ctx context.Context, containers []Container) {
 	low := func(r *Container) bool { return r.Wanted != nil && r.reading.Low(r.Wanted.Memlock) > 0 }
 	if slices.ContainsFunc(containers, func(r Container) bool { return low(&r) }) {
@@ -106,15 +106,15 @@ func (s *surveyor) judge(ctx context.Context, containers []Container) {
 	}
 }
 
-// readAgain reads those processes of a container again that have less than is wanted. Others that were made meanwhile
-// may be about to get their limits.
+// readAgain rereads the processes of a container whose limits are below the grant. It ignores new processes, because
+// the runtime might not have set their limits yet.
 func (s *surveyor) readAgain(r *Container) {
 	var again []process.Limited
 	for _, p := range r.reading.Processes {
 		if p.Memlock.Soft < r.Wanted.Memlock {
 			limit, err := s.processes.Memlock(p.PID)
 			if err != nil || !s.processes.Belongs(p.PID, r.ID) {
-				continue // it has ended
+				continue // the process has exited
 			}
 			p.Memlock = limit
 		}

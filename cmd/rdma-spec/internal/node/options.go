@@ -28,18 +28,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Options choose the node, the runtime, and the policy that containers are judged by.
+// Options select the node, the runtime, and the policy with which containers are compared.
 type Options struct {
 	Config     string            `json:"config,omitempty"`
 	Root       string            `json:"root,omitempty"`
 	Endpoint   string            `json:"endpoint,omitempty"`
-	Timeout    time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
-	Pods       []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
-	Inside     bool              `json:"-"` // look at what the processes of containers see
-	Use        bool              `json:"-"` // look at who uses RDMA
-	QueuePairs bool              `json:"-"` // and at queue pairs, each of which the kernel queries
-	Keep       bool              `json:"-"` // ask for all that an archive keeps
-	Processes  *limits.Processes `json:"-"` // nil: those below the root. Tests have others
+	Timeout    time.Duration     `json:"-"` // for all daemons together; 0 means askRuntimesFor
+	Pods       []string          `json:"-"` // NAMESPACE/POD: examine only the containers of these pods
+	Inside     bool              `json:"-"` // examine the view of the containers' processes
+	Use        bool              `json:"-"` // examine which processes use RDMA
+	QueuePairs bool              `json:"-"` // also examine queue pairs, which the kernel queries one by one
+	Keep       bool              `json:"-"` // read everything that an archive keeps
+	Processes  *limits.Processes `json:"-"` // nil: the processes under the root; tests set other processes
 }
 
 // Limits are the limits of the node's processes.
@@ -50,36 +50,36 @@ func (o Options) Limits() *limits.Processes {
 	return limits.New(o.Root)
 }
 
-// Each is ItemTimeout, or as much longer as all daemons together may take longer.
+// Each returns ItemTimeout, increased in proportion to a longer timeout for all daemons.
 func (o Options) Each() time.Duration { return max(ItemTimeout, o.Timeout/(Daemons/ItemTimeout)) }
 
-// AddFlags adds the flags that choose the policy, the node and the runtime.
+// AddFlags adds the flags that select the policy, the node, and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Config, "config", "", "use this configuration `FILE` instead of the policy in force")
-	addArchiveFlag(f, &o.Root, "the node's /sys, /proc, /run, /etc, and /var") // Open refuses what is not a copy of a node
+	addArchiveFlag(f, &o.Root, "the node's /sys, /proc, /run, /etc, and /var") // Open checks this directory
 	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "query only the runtime with this CRI `SOCKET`")
 }
 
-// What status and repair share in their help.
+// The help texts that status and repair share.
 const (
 	WhichPolicy = `The command uses the policy in force, which the registered plugin writes to
 ` + inforce.File + `. If no plugin is running, specify a configuration with --config.
-The built-in defaults are never assumed.`
+The command never assumes the built-in defaults.`
 	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one, set
 --runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or runtime-endpoint in /etc/crictl.yaml.`
 )
 
-// KeptPolicy is a policy as an archive keeps it.
+// KeptPolicy is a policy in the form that an archive keeps.
 type KeptPolicy struct {
 	JudgedBy
 	Config policy.Config `json:"config"`
 }
 
-// JudgedBy names the policy that containers are judged by.
+// JudgedBy identifies the policy with which containers are compared.
 type JudgedBy struct {
 	// File is the path of the policy in force or of the configuration.
 	File string `json:"file"`
-	// Source is where the plugin read the policy in force.
+	// Source is the path from which the plugin read the policy in force.
 	Source string `json:"source,omitempty"`
 }
 
@@ -91,8 +91,8 @@ func (j JudgedBy) String() string {
 	return fmt.Sprintf("%s, in force, from %s", j.File, j.Source)
 }
 
-// Policy returns the configuration that is named, else the policy in force: in a copy, the one that the copy was made
-// with.
+// Policy returns the policy from --config, or else the policy in force. In a copy of a node, the policy in force is the
+// policy that the copy contains.
 func (s *Snapshot) Policy() (*policy.Policy, JudgedBy, error) {
 	if s.Config != "" || !s.Archived {
 		return s.readPolicy()
@@ -105,9 +105,9 @@ func (s *Snapshot) Policy() (*policy.Policy, JudgedBy, error) {
 	return p, kept.JudgedBy, err
 }
 
-// PolicyFor returns the policy that decides what a pod gets: that of a configuration file; where that is "", the one in
-// force, wherever the plugin has it from; where no plugin runs, and for another node's HCAs, the one that the plugin
-// would start with.
+// PolicyFor returns the policy that applies to a pod. If config is set, the policy comes from this configuration file.
+// Otherwise, it is the policy in force. If no plugin is running, or for another node's HCAs, it is the policy with
+// which the plugin would start.
 func (s *Snapshot) PolicyFor(config string, another bool) (p *policy.Policy, source string, err error) {
 	if config == "" && !another {
 		current, judgedBy, err := s.Policy()
@@ -134,7 +134,7 @@ func (o Options) readPolicy() (*policy.Policy, JudgedBy, error) {
 	return current.Policy, JudgedBy{File: current.Path, Source: current.Source}, nil
 }
 
-// Command returns the command line that does something else with the same node and policy.
+// Command returns the command line of another command for the same node and policy.
 func (o Options) Command(words ...string) string {
 	line := []string{"rdma-spec", words[0]}
 	for _, flag := range [][2]string{{"--config", o.Config}, {"--root", o.Root}, {"--runtime-endpoint", o.Endpoint}} {
@@ -147,7 +147,7 @@ func (o Options) Command(words ...string) string {
 
 var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// PodArgs takes the names of pods as arguments.
+// PodArgs accepts the names of pods as arguments.
 func PodArgs(_ *cobra.Command, args []string) error {
 	for _, name := range args {
 		if !podName.MatchString(name) {
@@ -159,7 +159,7 @@ func PodArgs(_ *cobra.Command, args []string) error {
 
 // CompletePods completes the names of the node's pods.
 func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	const within = 3 * time.Second // whoever presses the key waits
+	const within = 3 * time.Second // the user is waiting
 	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
 	runtimes, _, err := cri.Connect(ctx, o.Endpoint, o.Root, o.Each())
@@ -168,7 +168,7 @@ func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]s
 	}
 	var names []string
 	for _, r := range runtimes {
-		pods, _ := r.Pods(ctx) // one that does not answer completes nothing
+		pods, _ := r.Pods(ctx) // a runtime that does not respond completes nothing
 		names = append(names, pods...)
 		r.Close()
 	}
@@ -181,25 +181,26 @@ const (
 	rootFlag = "root"
 	// readsArchives marks the flag of a command that only reads the node, as an annotation.
 	readsArchives = "reads-archives"
-	// isNode marks it where a directory that is not a copy of a node is refused before the command runs.
+	// isNode marks the flag if a directory that is not a copy of a node is rejected before the command runs.
 	isNode = "is-node"
 )
 
-// AddRootFlag adds the flag --root to a command that only reads the node: it names a directory, or an archive of
-// rdma-spec collect. The text says what is read there: "the node's /sys and /dev".
+// AddRootFlag adds the flag --root to a command that only reads the node. The flag's value is a directory, or an
+// archive from rdma-spec collect. The text lists the directories to read: "the node's /sys and /dev".
 func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
 	addArchiveFlag(f, root, what)
 	f.Lookup(rootFlag).Annotations[isNode] = []string{}
 }
 
-// addArchiveFlag adds --root to a command that opens the node by Open.
+// addArchiveFlag adds --root to a command that opens the node with Open.
 func addArchiveFlag(f *pflag.FlagSet, root *string, what string) {
 	f.StringVar(root, rootFlag, "/", "read "+what+" under this `DIR`, or from the support bundle FILE.tar.gz")
 	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
 }
 
-// OpenRoot unpacks the archive that the command's --root names, if it names one, and sets the flag to the temporary
-// directory. release removes that. A directory that is not a copy of a node is an error, except where Open looks.
+// OpenRoot unpacks the archive in the command's --root, if it is an archive, and sets the flag to the temporary
+// directory. release removes the temporary directory. A directory that is not a copy of a node is an error, except if
+// Open checks the directory.
 func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	release = func() error { return nil }
 	flag := cmd.Flags().Lookup(rootFlag)
@@ -219,24 +220,25 @@ func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	return remove, flag.Value.Set(dir)
 }
 
-// checkCopy refuses a directory that has nothing of a node: what is not there would be said of the node.
+// checkCopy rejects a directory without a node's files. Otherwise, commands would report the missing files as facts
+// about the node.
 func checkCopy(dir string) error {
 	for _, has := range []string{"sys", "etc"} {
 		if _, err := os.Stat(filepath.Join(dir, has)); !errors.Is(err, fs.ErrNotExist) {
-			return nil // one that cannot be read is there
+			return nil // an unreadable file exists
 		}
 	}
-	return fmt.Errorf("--root %s: not a copy of a node: it has neither sys nor etc", dir)
+	return fmt.Errorf("--root %s is not a copy of a node: the directory has neither sys nor etc", dir)
 }
 
-// HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.
+// HCANames completes the last name in a list of HCAs under a root, with the HCAs that are not yet in the list.
 func HCANames(root *string, others ...string) func(typed string) []string {
 	return func(typed string) (words []string) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		if before == "" {
 			words = slices.Clip(others)
 		}
-		node, err := hca.List(*root) // which asks no HCA
+		node, err := hca.List(*root) // queries no HCA
 		if err != nil {
 			return words
 		}

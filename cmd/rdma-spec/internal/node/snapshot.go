@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package node reads a node into a Snapshot, from the live node or from a support bundle. From a Snapshot and a policy,
-// it computes what each container should have. It changes nothing on the node.
+// the package computes the grant of each container. It changes nothing on the node.
 package node
 
 import (
@@ -32,31 +32,31 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// What takes longer than its time is unknown, and costs the others nothing.
+// If a read exceeds its timeout, the result is unknown. Other reads are not affected.
 const (
-	// Daemons is how long all daemons together may take, which are asked side by side. node-problem-detector and kubectl
-	// rdma give up after 20 s.
+	// Daemons is the timeout for all daemons together. The daemons are queried concurrently. node-problem-detector and
+	// kubectl rdma give up after 20 s.
 	Daemons = 10 * time.Second
-	// ItemTimeout is how long one of many things may take: an HCA, a file, one of several runtimes, the kubelet for a
-	// pod.
+	// ItemTimeout is the timeout for one of many items: an HCA, a file, one of several runtimes, or the kubelet's response
+	// for a pod.
 	ItemTimeout = 2 * time.Second
-	// askRuntimesFor is how long a part may take where no timeout is given: a runtime lists all containers.
+	// askRuntimesFor is the default timeout for a part. It is long enough for a runtime to list all containers.
 	askRuntimesFor = 20 * time.Second
 )
 
-// lateError means that something did not answer in time.
+// lateError means that a query exceeded its timeout.
 type lateError string
 
 func (e lateError) Error() string { return string(e) }
 
-// Snapshot is all that is known of a node. Each part is read when it is first asked for, once, and the error says why
-// it is unknown.
+// Snapshot contains all information about a node. Each part is read once, at its first use. If a part is unknown, the
+// error is the reason.
 type Snapshot struct {
 	Options
 	Files    files.Tree
-	Archived bool // it is a copy of rdma-spec collect
+	Archived bool // the node is a copy from rdma-spec collect
 
-	HCAs       func() (*hca.Inventory, error) // one that does not answer is Unread
+	HCAs       func() (*hca.Inventory, error) // Unread is set for an HCA that does not respond
 	KernelLog  func() (KernelLog, error)
 	Runtimes   func() (runtime.Runtimes, error)
 	Plugin     func() (agents.Plugin, error)
@@ -64,33 +64,34 @@ type Snapshot struct {
 	Configured func() (goal.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
-	RDMA       func() (rdma.Inventory, error) // who uses the HCAs
+	RDMA       func() (rdma.Inventory, error) // the users of the HCAs
 	Ignored    func() ([]Ignored, error)
-	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
+	JudgedBy   func() (KeptPolicy, error) // the policy; the error is why there is none
 	Listing    func() (Listing, error)
-	Containers func() (Containers, error) // the Listing, judged
+	Containers func() (Containers, error) // the Listing, compared with the policy
 
-	// ReadHCAs reads the HCAs; nil reads them in this process, and waits for all of a copy.
+	// ReadHCAs reads the HCAs. If it is nil, the HCAs are read in this process. For a copy of a node, the read has no
+	// timeout.
 	ReadHCAs HCAReader
-	// Undeclared hears of what a check of the doctor reads without declaring it; nil in programs.
+	// Undeclared is called when a check of the doctor reads a file that the check does not declare. It is nil in programs.
 	Undeclared func(error)
 	parts      []func() Answer
-	gids       sync.Map // by port, functions that read its table
+	gids       sync.Map // maps each port to a function that reads its table
 	asked      sync.Map // the names of the parts that are being read
 }
 
-// Answer is a part, or why there is none. The files in AnswersDir have this form.
+// Answer is a part, or the reason why it is missing. The files in AnswersDir have this format.
 type Answer struct {
 	Name  string          `json:"-"`
 	JSON  json.RawMessage `json:"answer,omitempty"`
 	Error string          `json:"error,omitempty"`
-	Late  bool            `json:"-"` // it was not read in time
+	Late  bool            `json:"-"` // the part was not read in time
 }
 
-// AnswersDir is where an archive has the parts.
+// AnswersDir is the directory of the parts in an archive.
 const AnswersDir = "rdma-spec/answers"
 
-// Inventory are the files that HCAs are read from, as patterns.
+// Inventory lists patterns for the files from which HCAs are read.
 var Inventory = []string{
 	"dev/infiniband/*", "dev/hfi1_*", hca.DeviceTable,
 	"sys/class/infiniband/*", "sys/class/infiniband/*/*", "sys/class/infiniband/*/ports/*/*",
@@ -103,8 +104,8 @@ var Inventory = []string{
 	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
 }
 
-// Open opens the node below a root: a live one, or a copy where it has an AnswersDir. A directory that is not a copy of
-// a node is an error.
+// Open opens the node under a root. If the root contains AnswersDir, the node is a copy. Otherwise, it is a live node.
+// A directory that is not a copy of a node is an error.
 func Open(o Options) (*Snapshot, error) {
 	t, err := files.Open(o.Root)
 	if err != nil {
@@ -149,7 +150,7 @@ func Open(o Options) (*Snapshot, error) {
 	s.Listing = cachedAnswer(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
 		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor)+2*ItemTimeout,
-			"no runtime listed its containers in time", s.readContainers)
+			"no runtime listed its containers", s.readContainers)
 	})
 	return s, nil
 }
@@ -157,7 +158,7 @@ func Open(o Options) (*Snapshot, error) {
 // Close closes the node.
 func (s *Snapshot) Close() error { return s.Files.Close() }
 
-// cachedAnswer returns a function that reads a part once: from the archive, else live.
+// cachedAnswer returns a function that reads a part once, from the archive or from the live node.
 func cachedAnswer[T any](s *Snapshot, name string,
 	live func(ctx context.Context, root string) (T, error)) func() (T, error) {
 	value := sync.OnceValues(func() (T, error) {
@@ -185,11 +186,11 @@ func cachedAnswer[T any](s *Snapshot, name string,
 	return value
 }
 
-// unlessHidden makes what reads a part of daemons fail for users who can see neither them nor their sockets.
+// unlessHidden returns a function that fails for users who cannot see other users' processes, and otherwise calls live.
 func unlessHidden[T any](live func(context.Context, string) (T, error)) func(context.Context, string) (T, error) {
 	return func(ctx context.Context, root string) (value T, err error) {
 		if _, err := os.Readlink(filepath.Join(root, "proc/1/exe")); os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) {
-			return value, errors.New("processes of other users are not visible: run as root")
+			return value, errors.New("processes of other users are not visible: run the command as root")
 		}
 		return live(ctx, root)
 	}
@@ -211,8 +212,9 @@ func readArchived[T any](t files.Tree, name string) (value T, err error) {
 	return value, json.Unmarshal(a.JSON, &value)
 }
 
-// Within returns what a function answers, or an error that begins with what is late where that takes longer than the
-// timeout, and a moment to say what was late: then the function is left to itself.
+// Within calls a function with a timeout and returns its results. If the function exceeds the timeout by more than a
+// moment, Within returns an error that begins with late, and does not wait for the function. The moment lets the
+// function report its own timeout error.
 func Within[T any](ctx context.Context, timeout time.Duration, late string,
 	live func(context.Context) (T, error)) (value T, err error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
@@ -233,10 +235,10 @@ func Within[T any](ctx context.Context, timeout time.Duration, late string,
 	return value, lateError(fmt.Sprintf("%s within %s", late, timeout))
 }
 
-// moment is the part of the timeout in which a function can still answer.
+// moment is the divisor of the timeout that yields the extra time for a function's result.
 const moment = 10
 
-// SayLate says on a writer, after a while, which parts have not answered, until it is stopped.
+// SayLate writes the names of the parts without a response to stderr after ItemTimeout, unless stop is called first.
 func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
 	ended := make(chan struct{})
 	var telling sync.WaitGroup
@@ -257,8 +259,8 @@ func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
 	return func() { close(ended); telling.Wait() }
 }
 
-// Answers returns all parts as an archive keeps them. They are read at once: what does not answer costs its timeout
-// once.
+// Answers returns all parts in the form that an archive keeps. It reads the parts concurrently, so timeouts do not add
+// up.
 func (s *Snapshot) Answers() []Answer {
 	answers := make([]Answer, len(s.parts))
 	var reading sync.WaitGroup
@@ -269,22 +271,22 @@ func (s *Snapshot) Answers() []Answer {
 	return answers
 }
 
-// always are directories that every node has: a container sees one only if it is mounted there, and a copy has it if
-// its maker saw it.
+// always lists directories that every node has. In a container, such a directory is visible only if it is mounted. A
+// copy of a node contains the directory only if it was visible to rdma-spec collect.
 var always = []string{"sys/bus", "sys/fs/cgroup"}
 
-// NotFromHere ends the text of what is unknown because a container does not have it. kubectl-rdma knows it by its first
-// words.
+// NotFromHere is the end of the message about a file that is unknown because it is not mounted in the container.
+// kubectl-rdma recognizes the message by the first words of NotFromHere.
 const NotFromHere = "not visible from here: run the doctor on the node itself"
 
-// Reaches returns an error where the directory that has a file, or what matches a pattern, is not there.
+// Reaches returns an error if the directory for a file name or pattern is missing.
 func (s *Snapshot) Reaches(name string) error {
 	for _, dir := range always {
 		if !strings.HasPrefix(name, dir+"/") {
 			continue
 		}
 		if _, err := s.Files.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("/%s %s", dir, NotFromHere)
+			return fmt.Errorf("/%s is %s", dir, NotFromHere)
 		}
 	}
 	return nil

@@ -12,12 +12,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
 
-// strangers returns a process of each network namespace that is neither the node's nor that of a listed container: of
-// Docker, of a virtual machine, or of ip netns exec. Namespaces with lo alone are left out: services of systemd have
-// such (PrivateNetwork=).
+// strangers returns one process from each network namespace that belongs neither to the node nor to a listed container.
+// Such namespaces come from Docker, virtual machines, or ip netns. strangers omits namespaces that contain only lo,
+// because systemd services with PrivateNetwork= have such namespaces.
 func strangers(root string, listed []Listed) (found []int) {
 	network := func(pid int) string {
-		namespace, _ := os.Readlink(process.Process{PID: pid}.File(root, "ns/net")) // it has ended
+		namespace, _ := os.Readlink(process.Process{PID: pid}.File(root, "ns/net")) // the process has exited
 		return namespace
 	}
 	seen := []string{"", network(1)}
@@ -36,9 +36,9 @@ func strangers(root string, listed []Listed) (found []int) {
 	return found
 }
 
-// hasInterfaces reports whether the network namespace of a process has more than lo.
+// hasInterfaces reports whether the network namespace of a process has an interface other than lo.
 func hasInterfaces(root string, pid int) bool {
-	text, _ := os.ReadFile(process.Process{PID: pid}.File(root, "net/dev")) // it has ended
+	text, _ := os.ReadFile(process.Process{PID: pid}.File(root, "net/dev")) // the process has exited
 	for line := range strings.Lines(string(text)) {
 		if name, _, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) != "lo" {
 			return true

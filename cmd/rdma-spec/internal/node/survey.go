@@ -26,10 +26,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// The major number of /dev/nvidia0 and the like, and the first minor number that is not that of a GPU.
+// The major number of devices such as /dev/nvidia0, and the first minor number that does not belong to a GPU.
 const nvidiaGPU, nvidiaControl = 195, 254
 
-// surveyor looks at containers one by one.
+// surveyor examines containers one by one.
 type surveyor struct {
 	Options
 	policy    *policy.Policy
@@ -37,19 +37,19 @@ type surveyor struct {
 	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
 	runtimes  func() (runtime.Runtimes, error)
 	processes *limits.Processes
-	pause     time.Duration                  // before the second look
+	pause     time.Duration                  // the delay before the second read
 	hidden    error                          // why the processes of containers cannot be read
-	running   map[string][]int               // the IDs of the processes of each container
-	root      string                         // of the node or the copy
-	inventory func() (rdma.Inventory, error) // nil: it does not matter who uses RDMA
+	running   map[string][]int               // the process IDs of each container
+	root      string                         // the root of the node or the copy
+	inventory func() (rdma.Inventory, error) // nil if the users of RDMA are not needed
 	kubelet   func() (agents.Kubelet, error)
 	result    *Containers
 }
 
-// survey compares what each container has with what a policy gives it.
+// survey compares each container with the policy's grant.
 func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy) (result Containers, err error) {
 	if s.Use {
-		_, _ = s.RDMA() // before containers and processes are listed, which then have all of it; readRDMA notes the error
+		_, _ = s.RDMA() // must precede the listing; readRDMA notes the error
 	}
 	listing, err := s.Listing()
 	if err == nil {
@@ -61,7 +61,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}, Outside: []Container{}}
 	looking := s.surveyor(p)
 	looking.result = &result
-	if s.Archived { // what is to be done is done on the node
+	if s.Archived { // commands in fixes are for the node
 		looking.Options = listing.Called
 		looking.pause = 0
 		looking.Config = cmp.Or(s.Config, looking.Config)
@@ -86,7 +86,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 			result.Containers = append(result.Containers, r)
 			counted = append(counted, l)
 		case slices.Contains(s.Pods, r.PodName()):
-			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
+			is := map[bool]string{false: "is not", true: "might be"}[r.unlisted]
 			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
 		case s.Inside && l.PID != 0:
 			looking.surveyOther(&r, l)
@@ -112,7 +112,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	return result, nil
 }
 
-// surveyor looks at containers by a policy.
+// surveyor returns a surveyor for a policy.
 func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
 		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
@@ -130,33 +130,35 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	return looking
 }
 
-// sideBySide looks at containers, a few at a time: an image that does not answer costs its timeout.
+// sideBySide calls look for several containers concurrently, because an image that does not respond delays look until
+// its timeout.
 func sideBySide(containers int, look func(i int)) {
 	var looks errgroup.Group
 	looks.SetLimit(4)
 	for i := range containers {
 		looks.Go(func() error { look(i); return nil })
 	}
-	_ = looks.Wait() // none returns an error
+	_ = looks.Wait() // never fails
 }
 
-// surveyOther looks at a container that is no RDMA container: whether somebody meant it to be one, or it uses RDMA.
+// surveyOther examines a container that is not an RDMA container. It looks for signs that the container was meant to be
+// an RDMA container, or uses RDMA.
 func (s *surveyor) surveyOther(r *Container, l Listed) {
 	r.Inside = process.Inside{User: -1}
 	if !l.AllDevices {
 		r.HostPaths = s.hostPaths(l)
 	}
-	kubelet, _ := s.kubelet() // what it does not tell was not given
+	kubelet, _ := s.kubelet() // unreported resources count as not allocated
 	key := l.Namespace + "/" + l.Pod + "/" + l.Name
 	names := kubelet.Given[key]
 	functions := kubelet.Functions[key]
-	if l.Resources != nil { // asked when the node was collected
+	if l.Resources != nil { // queried when the archive was written
 		names = l.Resources.Names
 		functions = l.Resources.Functions
 	}
 	vfio := slices.ContainsFunc(l.Devices, func(d policy.Device) bool { return strings.HasPrefix(d.Path, "/dev/vfio/") })
 	for _, name := range names {
-		if resource.IsRDMA(name) && !vfio { // which gives an HCA to a virtual machine
+		if resource.IsRDMA(name) && !vfio { // VFIO passes an HCA to a virtual machine
 			r.Given = append(r.Given, name)
 		}
 	}
@@ -169,7 +171,7 @@ func (s *surveyor) surveyOther(r *Container, l Listed) {
 		return
 	}
 	if node, err := s.listed(); err == nil && !vfio && len(node.HCAs) > 0 {
-		if len(r.Given)+len(functions) == 0 && s.hugePages(l) { // of which function is unknown
+		if len(r.Given)+len(functions) == 0 && s.hugePages(l) { // the PCI function is unknown
 			r.Given = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 				return !strings.Contains(name, "/") || strings.Contains(name, "gpu")
 			})
@@ -183,7 +185,7 @@ func (s *surveyor) surveyOther(r *Container, l Listed) {
 	}
 }
 
-// hugePages reports whether a container has a file system of huge pages, as DPDK needs it.
+// hugePages reports whether hugetlbfs is mounted in a container, as DPDK requires.
 func (s *surveyor) hugePages(l Listed) bool {
 	if l.Inside != nil {
 		return l.Inside.HugePages
@@ -191,7 +193,7 @@ func (s *surveyor) hugePages(l Listed) bool {
 	return process.HugePages(s.root, l.PID)
 }
 
-// hostPaths returns where the node's /dev/infiniband is mounted for a container.
+// hostPaths returns the paths at which the node's /dev/infiniband is mounted for a container.
 func (s *surveyor) hostPaths(l Listed) []string {
 	if l.Inside != nil {
 		return l.Inside.HostPaths
@@ -199,14 +201,15 @@ func (s *surveyor) hostPaths(l Listed) []string {
 	return process.HostPaths(s.root, l.PID)
 }
 
-// note keeps a note about the node, once.
+// note adds a note about the node, unless the same note exists.
 func (s *surveyor) note(text string) {
 	if !slices.Contains(s.result.Notes, text) {
 		s.result.Notes = append(s.result.Notes, text)
 	}
 }
 
-// look decides about a container and reads what it has. It is false for one that is not an RDMA container.
+// look applies the policy to a container and reads the container's resources. It returns false if the container is not
+// an RDMA container.
 func (s *surveyor) look(l Listed) (Container, bool) {
 	c := l.Container.Container
 	r := Container{
@@ -242,7 +245,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	case d.Refusal != nil && d.Refusal.Cause == policy.CauseKubelet:
 		r.report(StateUnknown, d.Refusal.Message)
 	case d.Refusal != nil:
-		r.report(StateRefused, "a new container would be refused: "+d.Refusal.Message)
+		r.report(StateRefused, "the policy would refuse a new container: "+d.Refusal.Message)
 	default:
 		if silent != nil {
 			s.note(d.Reason)
@@ -263,9 +266,10 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	return r, true
 }
 
-// decide decides about a container that runs. Verbs devices that no resource explains may be those that the policy
-// injects, or those of a claim that the kubelet does not report. A container of the former was created with what the
-// policy gives: one that has less in its spec is taken for the latter, which may get less.
+// decide applies the policy to a running container. If no resource explains the container's verbs devices, the policy
+// injected them, or they belong to a claim that the kubelet does not report. If the policy injected the devices, the
+// container was created with the whole grant. Therefore, if the spec contains less than the grant, the devices are
+// assumed to belong to a claim, for which the grant can be lower.
 func (s *surveyor) decide(c *policy.Container, facts policy.Facts, l Listed) policy.Decision {
 	c.Injected = s.policy.Injects(*c)
 	d := s.policy.Decide(*c, facts)
@@ -276,13 +280,13 @@ func (s *surveyor) decide(c *policy.Container, facts policy.Facts, l Listed) pol
 	return d
 }
 
-// startable returns the highest memlock with which a container's runtime can start it; 0 if that is unknown. The
-// runtimes are not asked about one that was started with all of it: their answer takes a run of containerd.
+// startable returns the highest memlock with which a container's runtime can start the container; 0 if it is unknown.
+// If the container was started with unlimited memlock, the runtimes are not queried, because the query runs containerd.
 func (s *surveyor) startable(l Listed) spec.Limit {
 	if l.Spec.MemlockKnown && !l.Spec.Memlock.Soft.Finite() {
 		return spec.Unlimited
 	}
-	all, _ := s.runtimes() // of one that is not known, it is unknown
+	all, _ := s.runtimes() // for an unknown runtime, the result is 0
 	for _, r := range all.Runtimes {
 		if r.Socket == l.Runtime.Socket && r.Startable != nil {
 			return *r.Startable

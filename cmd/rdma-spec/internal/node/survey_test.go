@@ -79,16 +79,17 @@ func TestSurvey_adviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
-	const changed = "its program lacks CAP_IPC_LOCK, although the container has it: either the program switched to another " +
-		"user, or the container got the capability after it started (in that case, recreate the pod)"
+	const changed = "the program lacks CAP_IPC_LOCK, although the container has this capability: either the program " +
+		"switched to another user, or the container got the capability after the program started; in the second case, " +
+		"recreate the pod"
 	for name, test := range map[string]struct {
 		runtime  string
 		bounding []string
 		want     string
 	}{
-		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
+		"created without the plugin": {"containerd", usual, "the container lacks CAP_IPC_LOCK: to add the capability, recreate the pod"},
 		"CRI-O": {"cri-o", usual,
-			"no CAP_IPC_LOCK: with cri-o, request it in the pod, or set it in the runtime's configuration"},
+			"the container lacks CAP_IPC_LOCK: with cri-o, request the capability in the pod, or set the capability in the runtime's configuration"},
 		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), changed},
 		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), changed},
 		"its author dropped all capabilities":         {"containerd", nil, ""},

@@ -21,7 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Use is how processes use RDMA. Unknown fields are omitted.
+// Use describes the use of RDMA by processes. Unknown fields are omitted.
 type Use struct {
 	// Summary describes the use in a few words.
 	Summary string `json:"summary"`
@@ -32,10 +32,10 @@ type Use struct {
 	PinnedBytes *uint64 `json:"pinnedBytes,omitempty"`
 }
 
-// Seen reports whether the kernel's inventory has objects of them.
+// Seen reports whether the kernel's inventory contains objects of the processes.
 func (u *Use) Seen() bool { return u.Objects != nil && u.Contexts > 0 }
 
-// size writes bytes for people: 15.2 GiB.
+// size formats a number of bytes, such as 15.2 GiB.
 func size(bytes uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	n := float64(bytes)
@@ -45,14 +45,14 @@ func size(bytes uint64) string {
 	return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) + " " + units[0]
 }
 
-// readRDMA returns the kernel's inventory, and notes what is unknown of it.
+// readRDMA returns the kernel's inventory, and adds notes about its unknown parts.
 func (s *surveyor) readRDMA() (inventory rdma.Inventory, known bool) {
 	if s.inventory == nil {
 		return inventory, false
 	}
 	inventory, err := s.inventory()
 	if err != nil {
-		s.note("cannot tell who uses RDMA: " + err.Error())
+		s.note("cannot determine which processes use RDMA: " + err.Error())
 	}
 	for _, why := range inventory.Unknown() {
 		s.note(why)
@@ -60,8 +60,8 @@ func (s *surveyor) readRDMA() (inventory rdma.Inventory, known bool) {
 	return inventory, err == nil
 }
 
-// use reads how the processes of a container use RDMA, and notes what that means. What is no RDMA container counts only
-// if it uses RDMA.
+// use determines how the processes of a container use RDMA, and adds notes. A container that is not an RDMA container
+// counts only if it uses RDMA.
 func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	inventory, known := s.readRDMA()
 	var sum rdma.Objects
@@ -80,14 +80,14 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
-		s.note("cannot tell which HCAs are used by containers that have their own network, because these HCAs are in the " +
-			"containers' network namespaces (netns_mode is exclusive)")
+		s.note("cannot determine which HCAs are used by containers that have their own network, because these HCAs are in " +
+			"the containers' network namespaces (netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
 		h, listed := inventory.HCAs[name]
 		certain = certain && listed && h.Unknown == ""
 		if known && !listed {
-			s.note("cannot tell who uses " + name + ": the HCA is in another network namespace")
+			s.note("cannot determine which processes use " + name + ": the HCA is in another network namespace")
 		}
 	}
 	if certain || sum.Contexts > 0 {
@@ -106,8 +106,9 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	r.sayUse(inventory.At, most)
 }
 
-// sayUse says how a container uses RDMA at a time, with the most that one of its processes has pinned, and notes what
-// that means. Memory that is pinned may be registered by means that the inventory does not have.
+// sayUse sets the summary of a container's use of RDMA at a time, and adds notes. most is the largest amount of memory
+// that one of the container's processes has pinned. Pinned memory might be registered in ways that the inventory does
+// not show.
 func (r *Container) sayUse(at time.Time, most uint64) {
 	switch u := &r.Use; {
 	case u.Seen():
@@ -118,7 +119,7 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 		for _, state := range slices.Sorted(maps.Keys(u.QueuePairs)) {
 			u.Summary += ", " + cli.Counted(u.QueuePairs[state], "QP ", "QPs ") + state
 			if state == "ERR" || state == "SQE" {
-				r.Notes = append(r.Notes, fmt.Sprintf("%s failed (%s): see its log",
+				r.Notes = append(r.Notes, fmt.Sprintf("%s failed (%s): see the container's log",
 					cli.Counted(u.QueuePairs[state], "queue pair has", "queue pairs have"), state))
 			}
 		}
@@ -128,21 +129,22 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 	case u.Objects != nil && u.PinnedBytes != nil:
 		u.Summary = "none"
 		if len(r.HCAs) > 0 {
-			note := "has " + strings.Join(r.HCAs, ",") + " but has not registered memory"
+			note := "the container has " + strings.Join(r.HCAs, ",") + ", but has not registered memory"
 			if !r.Started.IsZero() {
 				note += fmt.Sprintf(" since it started %s ago", duration.HumanDuration(at.Sub(r.Started)))
 			}
-			r.Notes = append(r.Notes, note+", so it may use TCP; to see the transport, set NCCL_DEBUG=INFO and read its "+
-				"log; to find out why RDMA fails, run rdma-spec verify in the container")
+			r.Notes = append(r.Notes, note+", so the program might use TCP; to see the transport, set NCCL_DEBUG=INFO "+
+				"and read the program's log; to find out why RDMA fails, run rdma-spec verify in the container")
 		}
 	}
 	if r.Wanted != nil && r.Wanted.Memlock.Finite() && most > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("registered %s of the %s that the policy grants each process", size(most),
-			size(uint64(r.Wanted.Memlock))))
+		r.Notes = append(r.Notes, fmt.Sprintf("one process registered %s of the %s that the policy grants each process",
+			size(most), size(uint64(r.Wanted.Memlock))))
 	}
 }
 
-// outside completes what is no RDMA container, for a reason or none, and uses RDMA all the same.
+// outside completes a container that uses RDMA although it is not an RDMA container. reason is why the container is not
+// an RDMA container, or "".
 func (s *surveyor) outside(r *Container, l Listed, reason string) {
 	r.RDMA = false
 	s.hcas(r, l.Container.Container)
@@ -156,17 +158,18 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 	uses := "uses " + strings.Join(r.Use.HCAs, ",")
 	switch paths := s.hostPaths(l); {
 	case l.AllDevices:
-		uses = "privileged, " + uses + "; with the plugin, the container does not need to be privileged: " + instead
+		uses = "the container is privileged, and " + uses + "; with the plugin, the container does not need to be " +
+			"privileged: " + instead
 	case len(paths) > 0:
-		uses = fmt.Sprintf("mounts %s from the node, %s; with the plugin, the container does not need a hostPath volume: %s",
-			strings.Join(paths, ", "), uses, instead)
+		uses = fmt.Sprintf("the container mounts %s from the node, and %s; with the plugin, the container does not need a "+
+			"hostPath volume: %s", strings.Join(paths, ", "), uses, instead)
 	default:
-		uses += ", but the policy grants it nothing: " + cmp.Or(reason, instead)
+		uses = "the container " + uses + ", but the policy grants it nothing: " + cmp.Or(reason, instead)
 	}
 	r.report(StateOutside, uses)
 }
 
-// outsiders returns the processes that use RDMA in none of the containers that are listed.
+// outsiders returns the processes that use RDMA outside the listed containers.
 func (s *surveyor) outsiders(listed []Listed) (found []Container) {
 	inventory, _ := s.readRDMA()
 	names := map[int]string{}
@@ -192,11 +195,12 @@ func (s *surveyor) outsiders(listed []Listed) (found []Container) {
 		r := Container{Report: Report{Container: names[pid], ID: in[pid], PID: pid, Signal: policy.SignalNone,
 			HCAs: []string{}, State: StateOK}, reading: process.ReadMemlock(s.processes, []int{pid})}
 		s.use(&r, []int{pid}, false)
-		where := "a process on the node, outside containers"
+		where := "a process on the node, outside containers,"
 		if r.ID != "" {
-			where = "in a container of another runtime"
+			where = "a process in a container of another runtime"
 		}
-		r.report(StateOutside, fmt.Sprintf("%s, uses %s: no policy applies to it", where, strings.Join(r.Use.HCAs, ",")))
+		r.report(StateOutside, fmt.Sprintf("%s uses %s; no policy applies to this process", where,
+			strings.Join(r.Use.HCAs, ",")))
 		found = append(found, r)
 	}
 	return found

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package passes repeats a command's check of the node at an interval, and serves the latest result as metrics. It does
-// not know what the command checks.
+// Package passes repeats a command's check of the node at an interval, and serves the latest result as metrics. The
+// package is independent of the command.
 package passes
 
 import (
@@ -17,22 +17,23 @@ import (
 	"time"
 )
 
-// Passes are looks at a node.
+// Passes are repeated checks of a node.
 type Passes struct {
-	Every   time.Duration // from the end of a look to the next one
-	Address string        // where metrics are served; "": nowhere
-	// Look looks once, and writes what it finds as metrics. If it writes nothing, it has failed, and the error says why.
+	Every   time.Duration // from the end of a check to the start of the next one
+	Address string        // where metrics are served; if empty, no metrics are served
+	// Look checks the node once, and writes the result as metrics. If Look fails, it writes nothing, and returns the
+	// reason.
 	Look   func(ctx context.Context, metrics io.Writer) error
-	Stderr io.Writer // where that is said, once until it changes
+	Stderr io.Writer // receives each error, once until the error changes
 }
 
-// found is what the last look that did not fail has found.
+// found is the result of the last successful check.
 type found struct {
 	at      time.Time
 	metrics []byte
 }
 
-// Run looks until the context is done.
+// Run repeats the check until the context is done.
 func (p Passes) Run(ctx context.Context) error {
 	var last atomic.Pointer[found]
 	if p.Address != "" {
@@ -42,7 +43,7 @@ func (p Passes) Run(ctx context.Context) error {
 		}
 		server := &http.Server{ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 4 << 10,
 			Handler: p.serve(&last)}
-		defer func() { _ = server.Close() }() // a reader that is slow loses nothing
+		defer func() { _ = server.Close() }() // a slow reader loses nothing important
 		failed := make(chan error, 1)
 		go func() { failed <- server.Serve(listener) }()
 		ended, stop := context.WithCancelCause(ctx)
@@ -76,8 +77,8 @@ func (p Passes) look(ctx context.Context, last *atomic.Pointer[found]) {
 	}
 }
 
-// serve serves what was found last. It serves nothing where no look has succeeded for a while, so that monitoring sees
-// that.
+// serve serves the latest result. If no check has succeeded for a while, it serves an error, so that monitoring
+// notices.
 func (p Passes) serve(last *atomic.Pointer[found]) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		f := last.Load()
@@ -85,6 +86,6 @@ func (p Passes) serve(last *atomic.Pointer[found]) http.HandlerFunc {
 			http.Error(w, "no check of the node has succeeded recently: see the log", http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write(f.metrics) // if it fails, the reader has gone
+		_, _ = w.Write(f.metrics) // if the write fails, the reader is gone
 	}
 }

@@ -25,14 +25,14 @@ const (
 	everyMost  = 24 * time.Hour
 )
 
-// checkLoop refuses flags that do not fit together.
+// checkLoop returns an error for flags that cannot be combined.
 func (o Options) checkLoop(every bool) error {
 	switch {
 	case every && (o.Every < everyLeast || o.Every > everyMost):
 		return fmt.Errorf("--every %s is out of range: specify a duration from %s to %s, such as 1m",
 			o.Every, everyLeast, everyMost)
 	case !every && o.Address != "":
-		return errors.New("--http needs --every")
+		return errors.New("--http requires --every")
 	case every && o.Format != cli.FormatText:
 		return fmt.Errorf("--every supports only text output, not %s", o.Format)
 	}
@@ -45,7 +45,7 @@ func (o Options) Loop(ctx context.Context, stdout, stderr io.Writer) error {
 	return passes.Passes{Every: o.Every, Address: o.Address, Look: l.pass, Stderr: stderr}.Run(ctx)
 }
 
-// loop is what passes have in common.
+// loop is the state that passes share.
 type loop struct {
 	Options
 	stdout, stderr io.Writer
@@ -65,21 +65,22 @@ func newLoop(o Options, stdout, stderr io.Writer) *loop {
 	l := &loop{
 		Options: o, stdout: stdout, stderr: stderr, registry: prometheus.NewRegistry(),
 		containers: prometheus.NewGaugeVec(gauge("containers",
-			"Running RDMA containers after the last pass, by memlock: sufficient or below policy."), []string{"memlock"}),
+			"Number of running RDMA containers after the last pass, by memlock (sufficient, below)."), []string{"memlock"}),
 		unknown: prometheus.NewGauge(gauge("unknown_containers",
-			"Containers that could not be examined in the last pass.")),
+			"Number of containers that could not be examined in the last pass.")),
 		raised: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rdma_spec_repair", Name: "total",
-			Help: "Attempts to raise the memlock of a running container, by result (raised, failed)."}, []string{"result"}),
+			Help: "Number of attempts to raise the memlock of a running container, by result (raised, failed)."},
+			[]string{"result"}),
 		lastPass: prometheus.NewGauge(gauge("last_pass_timestamp_seconds", "Time when the last pass ended.")),
 	}
-	for _, result := range []string{"raised", "failed"} { // so that the first one is an increase
+	for _, result := range []string{"raised", "failed"} { // so that the first attempt increases an existing counter
 		l.raised.WithLabelValues(result)
 	}
 	l.registry.MustRegister(l.containers, l.unknown, l.raised, l.lastPass)
 	return l
 }
 
-// pass makes a pass, says what is new, and writes the metrics.
+// pass makes a pass, prints the news, and writes the metrics.
 func (l *loop) pass(ctx context.Context, metrics io.Writer) error {
 	result, found, err := l.Options.pass(ctx)
 	if err != nil {
@@ -98,7 +99,7 @@ func (l *loop) pass(ctx context.Context, metrics io.Writer) error {
 	return err
 }
 
-// writeNews writes the lines that the pass before has not written. That there is nothing to raise is none of them.
+// writeNews writes the lines that the previous pass did not write. It omits the line "nothing to raise".
 func (l *loop) writeNews(result Result, found node.Containers) error {
 	var out, notes bytes.Buffer
 	if len(result.Containers) > 0 {

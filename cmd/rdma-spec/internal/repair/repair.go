@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repair implements rdma-spec repair, which raises the memlock of running containers. It does not decide which
-// limit a container gets; package policy does.
+// Package repair implements rdma-spec repair, which raises the memlock of running containers. Package policy decides
+// the limit of each container.
 package repair
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// editSpecWithin is how long containerd may take to edit one stored spec. No container's creation waits for it here.
+// editSpecWithin is the timeout for containerd to edit one stored spec. In this command, no container creation waits
+// for the edit.
 const editSpecWithin = 5 * time.Second
 
 // Options are the flags of `rdma-spec repair`.
@@ -30,9 +31,9 @@ type Options struct {
 	node.Options
 	DryRun bool
 	Format string
-	// Every is how often a loop makes a pass; 0: there is one pass.
+	// Every is the interval between the passes of a loop; 0 means a single pass.
 	Every time.Duration
-	// Address is where a loop serves metrics; "": nowhere.
+	// Address is where a loop serves metrics. If it is empty, the loop serves no metrics.
 	Address string
 }
 
@@ -42,26 +43,27 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "repair [NAMESPACE/POD…]",
-		Short: "Raise the memlock of running RDMA containers without a restart",
+		Short: "Raise the memlock of running RDMA containers without restarting them",
 		Long: `Raise the locked-memory limit (memlock) of every process of the RDMA containers on this node, or
-in the named pods, to the limit that the policy grants. Also raise it in the specs that containerd
-stores, so that processes that are started with exec get it. The command does not restart
-processes: the new limit applies to the next memory registration. It never lowers a limit.
+in the named pods, to the limit that the policy grants. The command also raises the limit in the
+specs that containerd stores, so that processes started with exec get the new limit. The command
+does not restart processes. The new limit applies to the next memory registration. The command
+never lowers a limit.
 
-The command cannot change the capabilities or the devices of a running container: to change those,
-recreate the pod.
+The command cannot change the capabilities or the devices of a running container. To change
+them, recreate the pod.
 
 ` + node.WhichPolicy + `
 
 ` + node.WhichRuntime + `
 
 With --every, the command runs continuously, prints only changes, and raises the limit of
-containers that were created while the plugin was not running. With --dry-run, it only reports
-these containers.
+containers that were created while the plugin was not running. If you also set --dry-run, the
+command only reports these containers.
 
-The command needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1
-if a limit could not be raised or, with --dry-run, if a limit would be raised. It is 3 if the node
-or one of its containers cannot be examined.`,
+The command requires the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1
+if a limit could not be raised or, with --dry-run, if a limit would be raised. The exit status is 3
+if the node or one of its containers cannot be examined.`,
 		Example: `  rdma-spec repair --dry-run
   rdma-spec repair
   rdma-spec repair ml/train-0 ml/train-1
@@ -83,7 +85,7 @@ or one of its containers cannot be examined.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&o.DryRun, "dry-run", false, "print which limits would be raised, without changing anything")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print the limits that would be raised, without raising them")
 	f.DurationVar(&o.Every, "every", 0, "run continuously, with a pass every `DURATION`, such as 1m")
 	f.StringVar(&o.Address, "http", "", "with --every, serve the result as metrics at this `ADDR`, such as 127.0.0.1:9796")
 	o.AddFlags(f)
@@ -91,7 +93,7 @@ or one of its containers cannot be examined.`,
 	return cmd
 }
 
-// Result is what repair raised, or would raise.
+// Result lists the limits that repair raised or, with --dry-run, would raise.
 type Result struct {
 	cli.Meta
 	// Policy is the policy that the containers are compared with.
@@ -102,16 +104,16 @@ type Result struct {
 	DryRun bool `json:"dryRun"`
 	// LookedAt is the number of RDMA containers that were examined.
 	LookedAt int `json:"lookedAt"`
-	// Containers are the containers that were raised. With --dry-run, they are the containers that would be raised.
+	// Containers are the containers whose limit was raised or, with --dry-run, would be raised.
 	Containers []Container `json:"containers"`
 	// Notes are further facts about the node.
 	Notes []string `json:"notes,omitempty"`
 
-	failed bool // a container is low, and was not raised
-	left   int  // containers that are low, and that only a new one can replace
+	failed bool // a container's limit is too low, and was not raised
+	left   int  // number of containers whose limit is too low until they are recreated
 }
 
-// Container is a container that was, or would be, raised.
+// Container is a container whose limit was raised or, with --dry-run, would be raised.
 type Container struct {
 	// Namespace is the pod's namespace.
 	Namespace string `json:"namespace"`
@@ -123,17 +125,17 @@ type Container struct {
 	ID string `json:"id"`
 	// Memlock is the new RLIMIT_MEMLOCK.
 	Memlock spec.Limit `json:"memlock"`
-	// MemlockBytes is the same in bytes.
+	// MemlockBytes is the new RLIMIT_MEMLOCK in bytes.
 	MemlockBytes uint64 `json:"memlockBytes"`
 	// Processes is the number of processes with a lower limit.
 	Processes int `json:"processes"`
 	// StoredSpec is true if the limit in the spec that containerd stores is lower.
 	StoredSpec bool `json:"storedSpec"`
-	// Errors are what could not be raised, and the reasons.
+	// Errors are the limits that could not be raised, with the reasons.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// Repair raises what is low, or lists it.
+// Repair raises the limits that are too low, or lists them.
 func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 	result, found, err := o.pass(ctx)
 	if err != nil {
@@ -154,7 +156,7 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 	return found.Incomplete()
 }
 
-// pass looks at the node once, and raises what is low.
+// pass checks the node once, and raises the limits that are too low.
 func (o Options) pass(ctx context.Context) (result Result, found node.Containers, err error) {
 	on := o.Limits()
 	s, err := node.Open(o.Options)
@@ -183,7 +185,7 @@ func (o Options) pass(ctx context.Context) (result Result, found node.Containers
 	return result, found, nil
 }
 
-// choose takes the containers that have less than the policy gives, and notes why others are left alone.
+// choose returns the containers whose limit is lower than the policy grants, and notes why others are left unchanged.
 func (result *Result) choose(found []node.Container) (low []node.Container) {
 	for _, r := range found {
 		if r.Wanted == nil || r.Wanted.Memlock == 0 || r.State == node.StateUnknown {
@@ -217,7 +219,7 @@ func (result *Result) note(format string, args ...any) {
 	result.Notes = append(result.Notes, fmt.Sprintf(format, args...))
 }
 
-// raise raises the chosen containers, and replaces what would be raised by what was.
+// raise raises the limits of the chosen containers, and replaces the expected results with the actual ones.
 func (result *Result) raise(ctx context.Context, on *limits.Processes, low []node.Container) {
 	specs := storedSpecs{}
 	clients := storedSpecs{}
@@ -245,12 +247,12 @@ func (result *Result) raise(ctx context.Context, on *limits.Processes, low []nod
 			c.Errors = append(c.Errors, outcome.Err.Error())
 		}
 		if outcome.SpecErr != nil {
-			c.Errors = append(c.Errors, fmt.Sprintf("new processes that exec starts get the old limit: "+
+			c.Errors = append(c.Errors, fmt.Sprintf("new processes started with exec get the old limit: "+
 				"%v", outcome.SpecErr))
 		}
 		if c.Processes > 0 && specs[c.ID] == nil {
-			result.note("%s/%s %s: %s has no stored spec that can be changed: until the pod is recreated, new processes that "+
-				"exec starts get the old limit",
+			result.note("%s/%s %s: %s has no stored spec that can be changed: until the pod is recreated, new processes "+
+				"started with exec get the old limit",
 				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
 		}
 	}
@@ -282,8 +284,8 @@ func (result *Result) write(stdout, stderr io.Writer) error {
 	return err
 }
 
-// storedSpecs edits the stored specs of containers, given by ID: each by the containerd that runs it. The others have
-// none.
+// storedSpecs edits the stored specs of containers, which are identified by ID. Each spec is edited by the containerd
+// that runs the container. Other containers have no stored spec.
 type storedSpecs map[string]*storedspec.Client
 
 // ApplyRunning implements limits.Specs.

@@ -195,7 +195,7 @@ func TestRepairFailures(t *testing.T) {
 	vm := critest.Serve(t, critest.Options{}, nodetest.Holder(2, 0, "good"), nodetest.Holder(7, 0, "vm"))
 	says.Add(t, "a VM", repaired(t, vm.Socket, processes, false))
 	runtime, stored := containerdWith(t, running)
-	processes.Refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs CAP_SYS_RESOURCE")
+	processes.Refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this change needs CAP_SYS_RESOURCE")
 	says.Add(t, "no capability", repaired(t, runtime.Socket, processes, false, "ml/low"))
 	processes.Refuse = nil
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status implements rdma-spec status, which lists the running RDMA containers. Package node reads them, and
-// computes what each of them should have.
+// Package status implements rdma-spec status, which lists the running RDMA containers. Package node reads the
+// containers, and computes the grant that each container should have.
 package status
 
 import (
@@ -25,26 +25,27 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
-		Short: "List the running RDMA containers, and how they differ from the policy",
-		Long: `List the RDMA containers that are running on this node or in the named pods. For each, show what
-makes it an RDMA container, the lowest locked-memory limit (memlock) of its processes, whether
-CAP_IPC_LOCK is effective in its first process, its HCAs, and how it uses them.
+		Short: "Show the running RDMA containers and how they differ from the policy",
+		Long: `List the RDMA containers that are running on this node or in the named pods. For each
+container, show the signal that makes it an RDMA container, the lowest locked-memory limit
+(memlock) of its processes, whether CAP_IPC_LOCK is effective in its first process, its HCAs, and
+how it uses them.
 
-USE shows how much memory the processes have registered, and with which HCAs. It is "none" if
-they have neither opened an HCA nor pinned memory. It is "unknown" if the kernel does not
-provide this information: before Linux 5.14, and in a pod without hostPID. Other containers and
-the node's processes are listed if they use RDMA.
+USE shows the amount of memory that the processes have registered, and the HCAs that they used.
+USE is "none" if the processes have neither opened an HCA nor pinned memory. USE is "unknown" if
+the kernel does not provide this information: before Linux 5.14, and in a pod without hostPID.
+Other containers and the node's processes are listed if they use RDMA.
 
 The states are:
   ok       the container conforms to the policy
-  below    the container, or its stored spec, lacks part of its grant
+  below    the container, or its stored spec, lacks part of the container's grant
   refused  the policy would refuse the container if it were created now
   unseen   NVIDIA's container runtime added HCAs too late for the plugin to see them
   unknown  the runtime or the kubelet does not provide enough information
   outside  the container uses RDMA outside the policy, for example because it is privileged
 
-MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.
-IPC_LOCK is "no" in a user namespace, where the kernel ignores it.
+MEMLOCK shows one limit if the soft and hard limits are equal. If they differ, MEMLOCK shows
+SOFT/HARD. IPC_LOCK is "no" in a user namespace, because the kernel ignores the capability there.
 
 ` + node.WhichPolicy + `
 
@@ -52,9 +53,9 @@ IPC_LOCK is "no" in a user namespace, where the kernel ignores it.
 
 With --root FILE.tar.gz, show the status of the node from which the support bundle was collected.
 
-The exit status is 1 if a container is in the state "below" or "refused". It is 3 if the node or
-one of its containers cannot be examined, or, with --outside, if the users of an HCA are unknown.
-With --report, it is 0 if the node can be examined.`,
+The exit status is 1 if a container is in the state "below" or "refused". The exit status is 3 if
+the node or one of its containers cannot be examined or, with --outside, if the users of an HCA are
+unknown. With --report, the exit status is 0 if the node can be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status --outside
@@ -75,22 +76,22 @@ With --report, it is 0 if the node can be examined.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&outside, "outside", false, "list only containers and processes that use RDMA outside the policy")
-	f.BoolVar(&report, "report", false, "exit with 0 even if containers lack part of their grant")
+	f.BoolVar(&report, "report", false, "exit with status 0 even if containers lack part of their grant")
 	f.BoolVar(&o.QueuePairs, "queue-pairs", false,
-		"also count queue pairs by state; for this, the kernel queries the HCA about each queue pair")
+		"also count queue pairs by state, which makes the kernel query the HCA about each queue pair")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
-// Result is the containers of the node.
+// Result contains the node's containers.
 type Result struct {
 	cli.Meta
 	node.Containers
 }
 
-// Show writes the containers of a node: all, or only those that use RDMA outside the policy. It returns what was found:
-// cli.ErrProblemFound, or what could not be examined.
+// Show writes all containers of a node, or only the containers that use RDMA outside the policy. The first result is
+// cli.ErrProblemFound, or an error that names the objects that could not be examined.
 func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string) (found, err error) {
 	s, err := node.Open(o)
 	if err != nil {
@@ -105,7 +106,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 	if outside {
 		inventory, err := s.RDMA()
 		if err != nil {
-			return nil, fmt.Errorf("cannot tell who uses RDMA: %w", err)
+			return nil, fmt.Errorf("cannot determine which processes use RDMA: %w", err)
 		}
 		if unknown := inventory.Unknown(); len(unknown) > 0 {
 			incomplete = errors.New(unknown[0])
@@ -118,7 +119,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 			result.Notes = append(result.Notes, "no RDMA container is running on this node")
 		}
 		cli.WriteNotes(stderr, slices.DeleteFunc(append(result.Sources(), result.Notes...),
-			func(note string) bool { return incomplete != nil && note == incomplete.Error() })) // the command ends with that one
+			func(note string) bool { return incomplete != nil && note == incomplete.Error() })) // the final error
 	} else {
 		err = cli.WriteStructured(stdout, format, Result{cli.Result("Status"), result})
 	}

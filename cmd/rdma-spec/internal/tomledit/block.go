@@ -8,20 +8,21 @@ import (
 	"slices"
 )
 
-// The lines around a block. The first one says where the file's last line had no end, which goes with the block.
+// The lines around a block. If the file's last line had no newline, the first line says so. In this case, the added
+// newline is removed together with the block.
 const (
 	blockBegin = "# rdma-spec configure wrote the lines from here"
 	blockBelow = ", below a line that had no newline at its end"
 	blockEnd   = "# to here; rdma-spec configure --revert removes them."
 )
 
-// block is where a block is in a text: with its first and last line, and without them.
+// block is the position of a block in a text, with and without the block's first and last line.
 type block struct {
 	outer, inner span
-	below        bool // the line above had no end
+	below        bool // the line above had no newline
 }
 
-// findBlock returns the block of a text. Lines are compared without white space around them, as a template's are.
+// findBlock returns the block of a text. It ignores white space around lines, as for a template.
 func findBlock(text []byte) (b block, found bool) {
 	b.outer.start = -1
 	at := 0
@@ -45,15 +46,15 @@ func findBlock(text []byte) (b block, found bool) {
 	return block{}, false
 }
 
-// Block returns what is in the block of a text: the lines that rdma-spec configure has added to a file of others; nil
-// where there is none.
+// Block returns the lines in the block of a text, which rdma-spec configure has added to another program's file; nil if
+// the text has no block.
 func Block(text []byte) []byte {
 	b, found := findBlock(text)
 	if !found {
 		return nil
 	}
 	lines := bytes.ReplaceAll(text[b.inner.start:b.inner.end], []byte("\r\n"), []byte("\n"))
-	return append([]byte{}, lines...) // an empty block is one
+	return append([]byte{}, lines...) // not nil for an empty block
 }
 
 // WithBlock returns a text with other lines in its block, or with a new block at its end.
@@ -74,20 +75,20 @@ func WithBlock(text, lines []byte) []byte {
 	return slices.Concat(text, []byte(missing+begin+d.newline()), lines, []byte(blockEnd+d.newline()))
 }
 
-// WithoutBlock returns a text without its block: WithBlock is undone.
+// WithoutBlock returns a text without its block. It reverses WithBlock.
 func WithoutBlock(text []byte) []byte {
 	b, found := findBlock(text)
 	if !found {
 		return text
 	}
 	if b.below && b.outer.end == len(text) {
-		d := document{text: text[b.outer.start:]} // the text above may end in a carriage return of its own
+		d := document{text: text[b.outer.start:]} // the text above can end in a carriage return
 		return slices.Clone(bytes.TrimSuffix(text[:b.outer.start], []byte(d.newline())))
 	}
 	return splice(text, b.outer.start, b.outer.end, "")
 }
 
-// WithoutMarks returns a text with what is in its block, and without the lines around that.
+// WithoutMarks returns a text with the lines in its block, but without the block's first and last line.
 func WithoutMarks(text []byte) []byte {
 	b, found := findBlock(text)
 	if !found {

@@ -10,29 +10,29 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// document is where things are in a text. Positions are offsets in bytes.
+// document contains the positions of a text's sections and keys. Positions are byte offsets.
 type document struct {
 	text     []byte
 	tree     map[string]any
-	sections []section // the first has no header: it is what comes before all headers
+	sections []section // the first section has no header: it precedes all headers
 	keys     []keyValue
 }
 
-// section is a header and the keys below it.
+// section is a header with its keys.
 type section struct {
 	path  []string
-	array bool // of an array of tables
-	start int  // of the header
-	end   int  // of the header, and then of the last key: behind the line's last byte that is not white space or a comment
+	array bool // an array of tables
+	start int  // the start of the header
+	end   int  // the end of the header or of the last key, without white space and comments
 }
 
-// keyValue is a key and its value, also one in an inline table.
+// keyValue is a key and its value, possibly in an inline table.
 type keyValue struct {
 	path       []string // from the top of the document
 	section    int
 	start, end int
-	value      int    // where the value begins
-	elements   []span // of a list
+	value      int    // the start of the value
+	elements   []span // the elements of a list
 	inline     bool
 }
 
@@ -70,7 +70,7 @@ func scan(text []byte) (*document, error) {
 	return d, p.Error()
 }
 
-// add adds a key, and those in its value if that is an inline table.
+// add adds a key. If the value is an inline table, add also adds its keys.
 func (d *document) add(node *unstable.Node, below []string, section int, inline bool) {
 	path, _, last := keys(node.Key())
 	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset), end: end(node),
@@ -93,7 +93,7 @@ func (d *document) add(node *unstable.Node, below []string, section int, inline 
 	d.keys = append(d.keys, kv)
 }
 
-// keys returns a dotted key, and where it begins and ends.
+// keys returns a dotted key with its start and end.
 func keys(dotted unstable.Iterator) (path []string, first, last int) {
 	for dotted.Next() {
 		key := dotted.Node()
@@ -122,7 +122,7 @@ func below(path, parent []string) bool {
 	return len(path) > len(parent) && slices.Equal(path[:len(parent)], parent)
 }
 
-// insertOnTop adds a key above all headers, and above the comment of the first one.
+// insertOnTop adds a key above all headers, and above the comment of the first header.
 func (d *document) insertOnTop(line string) []byte {
 	if end := d.sections[0].end; end > 0 {
 		rest := bytes.IndexByte(d.text[end:], '\n')
@@ -145,7 +145,7 @@ func (d *document) insertOnTop(line string) []byte {
 	return splice(d.text, at, at, line+d.newline()+d.newline())
 }
 
-// remove returns the text without what is at a path: whole sections, lines, and elements of inline tables.
+// remove returns the text without the value at a path. It removes whole sections, lines, and elements of inline tables.
 func (d *document) remove(path []string) []byte {
 	at := func(other []string) bool { return slices.Equal(other, path) || below(other, path) }
 	var gone []span
@@ -157,7 +157,7 @@ func (d *document) remove(path []string) []byte {
 	inGone := func(position int) bool {
 		return slices.ContainsFunc(gone, func(s span) bool { return s.start <= position && position < s.end })
 	}
-	for _, kv := range slices.Backward(d.keys) { // an inline table comes behind what is in it
+	for _, kv := range slices.Backward(d.keys) { // an inline table follows its keys
 		switch {
 		case !at(kv.path) || inGone(kv.start):
 		case kv.inline:
@@ -174,7 +174,7 @@ func (d *document) remove(path []string) []byte {
 	return text
 }
 
-// lines returns the whole lines of a span, with the blank line above where another one or nothing is below.
+// lines returns the whole lines of a span. It includes a blank line above if a blank line or nothing follows.
 func (d *document) lines(s span) span {
 	s.start = d.lineStart(s.start)
 	if rest := bytes.IndexByte(d.text[s.end:], '\n'); rest < 0 {
@@ -221,7 +221,7 @@ func (d *document) lineStart(position int) int {
 	return start
 }
 
-// newline returns how the document's first line ends.
+// newline returns the line ending of the document's first line.
 func (d *document) newline() string {
 	if i := bytes.IndexByte(d.text, '\n'); i > 0 && d.text[i-1] == '\r' {
 		return "\r\n"
@@ -229,7 +229,7 @@ func (d *document) newline() string {
 	return "\n"
 }
 
-// finalNewline returns what a document lacks that does not end its last line.
+// finalNewline returns the newline that the document's last line lacks; "" if it lacks none.
 func (d *document) finalNewline() string {
 	if len(d.text) == 0 || d.text[len(d.text)-1] == '\n' {
 		return ""

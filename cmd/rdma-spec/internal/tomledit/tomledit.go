@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tomledit adds lines to a TOML document, and removes them, without changing any other byte: comments, order,
-// quotes, and line ends. It does not know what the keys mean.
+// Package tomledit adds lines to a TOML document, and removes lines. All other bytes stay unchanged, including
+// comments, order, quotes, and line endings. The package does not interpret the keys.
 //
 // The parser in github.com/pelletier/go-toml/v2 provides the positions. Each edit is checked: if the parsed document
 // differs from the previous one by more than the edited value, the edit fails.
@@ -20,7 +20,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Parse returns the content of a document, or of a template of one.
+// Parse returns the content of a document, or of a template for a document.
 func Parse(text []byte) (map[string]any, error) {
 	tree := map[string]any{}
 	if err := toml.Unmarshal(readable(text), &tree); err != nil {
@@ -29,17 +29,17 @@ func Parse(text []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// What a Go template has that is not TOML: lines of actions, and actions in place of values.
+// The parts of a Go template that are not TOML: lines with actions, and actions in place of values.
 var (
 	actionLine  = regexp.MustCompile(`(?m)^[ \t]*\{\{.*$`)
 	actionValue = regexp.MustCompile(`(=[ \t]*)(\{\{.*?\}\})`)
 )
 
-// ByteOrderMark begins files that some editors write, and that containerd 1.x reads.
+// ByteOrderMark is the first character in files of some editors. containerd 1.x accepts such files.
 var ByteOrderMark = []byte("\xef\xbb\xbf")
 
-// readable returns a document as it is, and a template with its actions as comments and strings of the same length. A
-// byte order mark is as long as spaces.
+// readable returns a document unchanged. In a template, it replaces actions with comments and strings of the same
+// length. It replaces a byte order mark with spaces.
 func readable(text []byte) []byte {
 	if rest, marked := bytes.CutPrefix(text, ByteOrderMark); marked {
 		text = slices.Concat([]byte("   "), rest)
@@ -56,8 +56,8 @@ func readable(text []byte) []byte {
 	})
 }
 
-// Set sets the value of a key above all tables: it changes the value where the key exists, and else adds a line. A
-// value is a boolean, a number, a string, or a list of those.
+// Set sets the value of a key above all tables. If the key exists, Set changes its value. Otherwise, Set adds a line. A
+// value is a boolean, a number, a string, or a list of such values.
 func Set(text []byte, value any, key string) ([]byte, error) {
 	d, err := scan(text)
 	if err != nil {
@@ -79,8 +79,8 @@ func Set(text []byte, value any, key string) ([]byte, error) {
 	return d.edited(after, value, key)
 }
 
-// Tables writes the tables of a tree with all that is in them. They can stand at the end of a document that has none of
-// them.
+// Tables writes the tables of a tree with their content. The result can be appended to a document that has none of
+// these tables.
 func Tables(tree map[string]any) ([]byte, error) {
 	var b bytes.Buffer
 	err := writeTables(&b, nil, tree)
@@ -107,7 +107,7 @@ func writeTables(b *bytes.Buffer, path []string, table map[string]any) error {
 		fmt.Fprintf(b, "[%s]\n%s", join(path), strings.Join(lines, ""))
 	}
 	for _, key := range tables {
-		inner, _ := table[key].(map[string]any) // it is one
+		inner, _ := table[key].(map[string]any) // always a table
 		if err := writeTables(b, append(slices.Clone(path), key), inner); err != nil {
 			return err
 		}
@@ -115,8 +115,8 @@ func writeTables(b *bytes.Buffer, path []string, table map[string]any) error {
 	return nil
 }
 
-// Add adds an element to the end of a list of strings, whose key is above all tables. It adds the list where there is
-// none.
+// Add adds an element to the end of a list of strings whose key is above all tables. If the list does not exist, Add
+// adds the list.
 func Add(text []byte, element, key string) ([]byte, error) {
 	d, err := scan(text)
 	if err != nil {
@@ -144,8 +144,8 @@ func Add(text []byte, element, key string) ([]byte, error) {
 	return d.edited(after, append(slices.Clone(list), any(element)), key)
 }
 
-// Remove removes an element of a list of strings, whose key is above all tables, and the list with its last one. The
-// text stays where the list has no such element.
+// Remove removes an element from a list of strings whose key is above all tables. With the last element, it removes the
+// list. If the list does not contain the element, the text stays unchanged.
 func Remove(text []byte, element, key string) ([]byte, error) {
 	d, err := scan(text)
 	if err != nil {
@@ -168,8 +168,8 @@ func Remove(text []byte, element, key string) ([]byte, error) {
 	return d.edited(after, slices.Delete(slices.Clone(list), i, i+1), key)
 }
 
-// Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. Tables that
-// have nothing else go with it. The text stays where there is none.
+// Delete removes the value at a path: a key, or a table with its content. It also removes parent tables that become
+// empty. If the value does not exist, the text stays unchanged.
 func Delete(text []byte, path ...string) ([]byte, error) {
 	d, err := scan(text)
 	if err != nil {
@@ -188,8 +188,8 @@ func Delete(text []byte, path ...string) ([]byte, error) {
 	return d.edited(d.remove(path), nil, path...)
 }
 
-// edited returns a text that has another value at a path than the document, nil for none. It is an error if more has
-// changed, or less.
+// edited checks a changed text. Except for the new value at the path, or nil for no value, the text must equal the
+// document.
 func (d *document) edited(after []byte, value any, path ...string) ([]byte, error) {
 	got, err := Parse(after)
 	if err != nil {
@@ -231,12 +231,12 @@ func write(value any) (string, error) {
 	return "", fmt.Errorf("a value of type %T cannot be written on one line", value)
 }
 
-// quote writes a string as JSON does, which TOML reads but for one character.
+// quote writes a string as JSON. TOML accepts JSON strings, except for one character.
 func quote(s string) string {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
-	_ = to.Encode(s) // a string has no other errors than those of b, which has none
+	_ = to.Encode(s) // never fails for a string and a buffer
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007F`)
 }
 
@@ -252,7 +252,7 @@ func join(path []string) string {
 	return strings.Join(keys, ".")
 }
 
-// splice returns a text with something else in a place: an empty one is not none.
+// splice replaces a span of a text. The result is never nil.
 func splice(text []byte, from, to int, with string) []byte {
 	return append([]byte{}, slices.Concat(text[:from], []byte(with), text[to:])...)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Lookup returns the value at a path, and whether there is one.
+// Lookup returns the value at a path, and whether the value exists.
 func Lookup(tree map[string]any, path ...string) (any, bool) {
 	var value any = tree
 	for _, key := range path {
@@ -28,8 +28,8 @@ func Lookup(tree map[string]any, path ...string) (any, bool) {
 	return value, true
 }
 
-// Difference returns the first path in which the values of two trees differ, nil where they are the same. A table
-// without values is the same as none.
+// Difference returns the first path in which the values of two trees differ; nil if the trees are equal. A table
+// without values equals a missing table.
 func Difference(a, b map[string]any) []string {
 	if all := Differences(a, b); len(all) > 0 {
 		return all[0]
@@ -37,7 +37,7 @@ func Difference(a, b map[string]any) []string {
 	return nil
 }
 
-// Differences returns all paths in which the values of two trees differ, in their order.
+// Differences returns all paths in which the values of two trees differ, in sorted order.
 func Differences(a, b map[string]any) (all [][]string) {
 	left := Leaves(a)
 	right := Leaves(b)
@@ -53,13 +53,13 @@ func Differences(a, b map[string]any) (all [][]string) {
 	return all
 }
 
-// isEmpty reports whether a leaf is a table without values, or is not there.
+// isEmpty reports whether a leaf is a table without values, or is missing.
 func isEmpty(leaf any) bool {
 	table, isTable := leaf.(map[string]any)
 	return leaf == nil || isTable && len(table) == 0
 }
 
-// Clone returns a tree whose tables can be changed.
+// Clone returns a copy of a tree. Changes to the copy's tables do not affect the original.
 func Clone(tree map[string]any) map[string]any {
 	copied := make(map[string]any, len(tree))
 	for key, value := range tree {
@@ -71,7 +71,8 @@ func Clone(tree map[string]any) map[string]any {
 	return copied
 }
 
-// Leaves returns the values of a tree that are no tables, or empty ones, by their paths, whose keys a NUL separates.
+// Leaves returns the values of a tree that are not tables, and empty tables, by their paths. The keys of a path are
+// separated by NUL.
 func Leaves(tree map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range tree {
@@ -99,7 +100,7 @@ func Put(tree map[string]any, value any, path ...string) {
 	tree[path[len(path)-1]] = value
 }
 
-// Same compares values as TOML writes them: nan is the same as nan, and an int the same as an int64.
+// Same compares values in their TOML form. For example, nan equals nan, and an int equals an int64.
 func Same(a, b any) bool {
 	textA, errA := toml.Marshal(map[string]any{"": a})
 	textB, errB := toml.Marshal(map[string]any{"": b})

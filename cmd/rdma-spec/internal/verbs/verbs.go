@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verbs registers memory with an HCA through the kernel's verbs interface, without libibverbs: it writes
-// commands to /dev/infiniband/uverbsN, and the kernel writes its responses to the caller's memory.
+// Package verbs registers memory with an HCA through the kernel's verbs interface, without libibverbs. The package
+// writes commands to /dev/infiniband/uverbsN, and the kernel writes responses to the caller's memory.
 //
-// It tests whether a registration succeeds. It cannot do RDMA, since it has no queue pairs. It supports the drivers in
-// Supported. Other drivers require their own data in GET_CONTEXT, and refuse a context without it. It also knows which
-// provider of libibverbs a driver needs, and where images contain it.
+// The package tests whether a registration succeeds. Without queue pairs, it cannot perform RDMA. Supported lists the
+// supported drivers. Other drivers require their own data in GET_CONTEXT, and refuse a context without this data. The
+// package also determines the libibverbs provider that a driver requires, and the provider's paths in images.
 //
 // The commands and their layouts are from include/uapi/rdma/ib_user_verbs.h, ABI version 6.
 package verbs
@@ -22,11 +22,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error is a command that failed. Err is the kernel's error number where there is one.
+// Error is a failed command. Err is the kernel's error number, if any.
 //
-// Of GET_CONTEXT, EAGAIN means that the cgroup controller rdma allows no more contexts, or that the HCA is being reset;
-// EINVAL, ENOSPC and EOPNOTSUPP that the driver expects other data; EIO and ENODEV that the HCA is gone. Of REG_MR,
-// ENOMEM means that RLIMIT_MEMLOCK does not suffice and CAP_IPC_LOCK does not count, or that pages cannot be pinned.
+// For GET_CONTEXT, EAGAIN means that the cgroup controller rdma allows no more contexts, or that the HCA is being
+// reset. EINVAL, ENOSPC, and EOPNOTSUPP mean that the driver expects different data. EIO and ENODEV mean that the HCA
+// is gone. For REG_MR, ENOMEM means that RLIMIT_MEMLOCK is too low and CAP_IPC_LOCK has no effect, or that pages cannot
+// be pinned.
 type Error struct {
 	Command string // as in ib_user_verbs.h: REG_MR
 	Err     error
@@ -38,25 +39,25 @@ func (e *Error) Error() string { return e.Command + ": " + e.Err.Error() }
 // Unwrap returns the kernel's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errNoResponse means that the kernel accepted a command, and did not write its response.
+// errNoResponse means that the kernel accepted a command, but did not write a response.
 var errNoResponse = errors.New("the kernel did not write a response")
 
-// device is where commands go. write has the kernel carry out a command, whose response has the length of the slice.
+// device receives commands. write makes the kernel execute a command. The response has the length of the slice.
 type device interface {
 	write(command, response []byte) error
-	close(fd int) error // a file descriptor that the kernel has made
+	close(fd int) error // a file descriptor that the kernel has created
 	Close() error
 }
 
-// Context is an open HCA. Whatever is registered in it ends with Close.
+// Context is an open HCA. Close removes all registrations of the context.
 type Context struct {
 	device  device
 	dialect dialect
 	events  int // the file descriptor of asynchronous events
 }
 
-// Open opens a verbs device, such as /dev/infiniband/uverbs0, and makes a context. The errors of open(2) are returned
-// as they are.
+// Open opens a verbs device, such as /dev/infiniband/uverbs0, and creates a context. It returns errors of open(2)
+// unchanged.
 func Open(path string, driver Driver) (*Context, error) {
 	if !Supported(driver) {
 		return nil, fmt.Errorf("driver %q: unknown context layout", driver)
@@ -79,11 +80,11 @@ func newContext(d device, with dialect) (*Context, error) {
 	return c, nil
 }
 
-// Close ends the context, and the kernel frees all that was made in it.
+// Close closes the context. The kernel then frees all objects of the context.
 func (c *Context) Close() error { return errors.Join(c.device.close(c.events), c.device.Close()) }
 
-// Register registers memory as an RDMA program does, so that the HCA may read and write it, and takes that back. The
-// memory is pinned meanwhile, all of it. It must not be Go's: make it with mmap.
+// Register registers memory like an RDMA program, so that the HCA can read and write the memory, and then deregisters
+// it. In the meantime, all of the memory is pinned. The memory must come from mmap, not from Go's heap.
 func (c *Context) Register(memory []byte) (err error) {
 	if len(memory) == 0 {
 		return &Error{regMR.String(), unix.EINVAL}
@@ -125,7 +126,8 @@ func (c *Context) send(cmd command, response []byte, input ...uint32) error {
 // file is an open verbs device.
 type file int
 
-// write implements device. The kernel writes the response while write(2) runs, so it must not move.
+// write implements device. The response must not move in memory, because the kernel writes the response during
+// write(2).
 func (f file) write(command, response []byte) error {
 	if len(response) > 0 {
 		var pinned runtime.Pinner

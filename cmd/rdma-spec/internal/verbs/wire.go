@@ -16,14 +16,15 @@ const (
 	deregMR    command = 13
 )
 
-// String returns the command as the header names it, without its prefix.
+// String returns the command's name in the header, without its prefix.
 func (c command) String() string {
 	return map[command]string{getContext: "GET_CONTEXT", allocPD: "ALLOC_PD", deallocPD: "DEALLOC_PD", regMR: "REG_MR",
 		deregMR: "DEREG_MR"}[c]
 }
 
-// Sizes in bytes. A command begins with struct ib_uverbs_cmd_hdr: u32 command, u16 in_words, u16 out_words, in words of
-// 4 bytes, where in_words counts the header as well. If there is a response, a u64 pointer to it follows.
+// Sizes in bytes. A command begins with struct ib_uverbs_cmd_hdr: u32 command, u16 in_words, u16 out_words. The units
+// are words of 4 bytes, and in_words includes the header. If the command has a response, a u64 pointer to the response
+// follows.
 const (
 	headerSize     = 8
 	pointerSize    = 8
@@ -35,8 +36,7 @@ const (
 	responseOffset = headerSize
 )
 
-// encode returns a command in the kernel's byte order, which is the machine's. The pointer to a response of a size is 0
-// in it: see point.
+// encode returns a command in native byte order. The pointer to the response is 0 until point sets it.
 func encode(c command, response int, input ...uint32) []byte {
 	size := headerSize + len(input)*wordSize
 	if response > 0 {
@@ -54,24 +54,24 @@ func encode(c command, response int, input ...uint32) []byte {
 	return text
 }
 
-// point sets the pointer to the response in a command that has one.
+// point sets a command's pointer to the response.
 func point(text []byte, response uintptr) {
 	binary.NativeEndian.PutUint64(text[responseOffset:], uint64(response))
 }
 
-// words returns a 64-bit field as the two words that it takes up.
+// words returns the two words of a 64-bit field.
 func words(field uint64) (first, second uint32) {
 	text := binary.NativeEndian.AppendUint64(nil, field)
 	return binary.NativeEndian.Uint32(text), binary.NativeEndian.Uint32(text[wordSize:])
 }
 
-// registration returns REG_MR's input for memory at an address: start, length, hca_va, pd_handle, access_flags, and
-// what the driver adds.
+// registration returns REG_MR's input for memory at an address: start, length, hca_va, pd_handle, access_flags, and the
+// driver's data.
 func registration(address, length uint64, pd uint32, driver []uint32) []uint32 {
 	start0, start1 := words(address)
 	length0, length1 := words(length)
 	return append([]uint32{start0, start1, length0, length1, start0, start1, pd, localWrite}, driver...)
 }
 
-// unwritten is a word of a response before the kernel writes it. It is neither a handle nor a file descriptor.
+// unwritten is the initial value of a word in a response. This value is not a valid handle or file descriptor.
 const unwritten = 0xffffffff

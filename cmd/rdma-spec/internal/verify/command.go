@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verify implements rdma-spec verify, which tests from inside a container whether RDMA can work there. It does
-// not know the node or the policy.
+// Package verify implements rdma-spec verify, which tests, inside a container, whether RDMA can work in the container.
+// The package does not depend on the node or the policy.
 package verify
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// lockMost bounds --lock: no node has more memory.
+// lockMost is the maximum of --lock. No node has more memory.
 const lockMost = 1 << 44
 
 // Command is rdma-spec verify.
@@ -30,24 +30,24 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check, inside a container, that an RDMA program has what it needs",
-		Long: `Check, inside a container, that an RDMA program has what it needs. The command reads
-the locked-memory limit (memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the
-GIDs of the container's network namespace, and registers memory with each HCA through the kernel's
-verbs interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
-bnxt_re, rxe, and siw. With other drivers, it locks memory instead of registering it, because the
-same limit applies to both.
+		Short: "Check from inside a container whether RDMA can work",
+		Long: `Check from inside a container whether RDMA can work. The command reads the locked-memory limit
+(memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the container's
+network namespace, and registers memory with each HCA through the kernel's verbs interface. The
+command needs no library in the image, and supports the drivers mlx5, mlx4, efa, irdma, bnxt_re,
+rxe, and siw. With other drivers, the command locks memory instead of registering it, because the
+same limit applies to locking and registering.
 
 Each line states a fact. If the fact makes RDMA fail, the line begins with FAIL and names the fix.
-It begins with ? if the effect is unknown. The last line is the verdict: the cause of "Couldn't
-allocate MR" in this container.
+If the effect is unknown, the line begins with a question mark. The last line is the verdict: the
+cause of "Couldn't allocate MR" in this container.
 
-The program is statically linked, so you can copy it into a running container with kubectl cp, or
-mount it. It has the limits of its parent process. If you start it with kubectl exec, it has the
-limits that the runtime gives to processes started with exec, which can differ from the limits of
-process 1. It also reads the limits of process 1, or of the process that --pid names. In an
-ephemeral container (kubectl debug --target), that process belongs to the target, and the command
-checks only the target's limits.
+rdma-spec is statically linked, so you can copy it into a running container with kubectl cp, or
+mount it. The program has the limits of its parent process. If you start the program with kubectl
+exec, it has the limits that the runtime gives to processes started with exec. These limits can
+differ from the limits of process 1. For this reason, the command also reads the limits of
+process 1, or of the process that --pid names. In an ephemeral container (kubectl debug --target),
+this process belongs to the target, and the command checks only the target's limits.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify
@@ -71,14 +71,14 @@ The exit status is 1 if RDMA would fail.`,
 	return cmd
 }
 
-// verify tries a container and writes what it found. pid is the process whose limits count beside its own, 0 for the
-// one that is found.
+// verify tests a container and writes the findings. pid is the process whose limits are checked in addition to its own;
+// 0 selects the process automatically.
 func verify(w io.Writer, c container, size spec.Limit, pid int, format string) error {
 	seen, err := node.Open(node.Options{Root: c.root})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = seen.Close() }() // it was only read
+	defer func() { _ = seen.Close() }() // opened only for reading
 	seen.ReadHCAs = c.hcas
 	v := verification{container: c, seen: seen, size: size}
 	v.Meta = cli.Result("Verify")
@@ -118,7 +118,7 @@ func (v *verification) write(w io.Writer, format string) error {
 	return err
 }
 
-// thisContainer is the one that the program runs in.
+// thisContainer returns the container in which the program is running.
 func thisContainer() container {
 	return container{
 		root:     "/",

@@ -21,20 +21,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// heldHCA is a verbs device of the container, and the HCA that it belongs to.
+// heldHCA is a verbs device of the container, and the HCA to which the device belongs.
 type heldHCA struct {
-	file   string  // where it can be opened
-	name   string  // of the HCA, or where programs open the device
-	hca    hca.HCA // without a name where sysfs does not name it
+	file   string  // the path for opening the device
+	name   string  // the HCA's name, or the path at which programs open the device
+	hca    hca.HCA // without a name if sysfs does not contain it
 	driver verbs.Driver
-	abi    int // of the kernel's driver
+	abi    int // the ABI version of the kernel's driver
 	opened bool
 }
 
-// devices opens the devices that RDMA programs use in a directory, and returns the verbs devices. Of the node's HCAs,
-// it reads no others: one that hangs costs nothing where the container does not hold it.
+// devices opens the devices that RDMA programs use in a directory, and returns the verbs devices. It reads only the
+// HCAs of these devices, so an HCA that hangs delays only containers that have this HCA.
 func (v *verification) devices(dir string) (held []heldHCA) {
-	files, _ := v.seen.Files.Match(dir + "/uverbs*") // what cannot be listed is not there
+	files, _ := v.seen.Files.Match(dir + "/uverbs*") // unlistable files count as missing
 	switch {
 	case v.elsewhere && len(files) == 0:
 		v.add("device", doctor.Unknown, "verbs devices of the target: not visible from this container")
@@ -73,8 +73,8 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		}
 		if h.hca.Unread != "" {
 			h.opened = false
-			v.addFault("device", causeDevice, "%s: %s: its firmware does not respond: check the node's kernel log, and reset "+
-				"the HCA on the node",
+			v.addFault("device", causeDevice, "%s: %s; the HCA's firmware does not respond: check the node's kernel log, and "+
+				"reset the HCA on the node",
 				h.hca.Name, h.hca.Unread)
 		}
 		h.name = cmp.Or(h.hca.Name, h.name)
@@ -84,14 +84,16 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 	switch {
 	case v.elsewhere:
 	case errors.Is(v.open(manager), unix.ENOENT):
-		v.add("device", note, "/dev/infiniband/rdma_cm: does not exist: programs that connect through RDMA_CM need it")
+		v.add("device", note, "/dev/infiniband/rdma_cm: does not exist, but programs that connect through "+
+			"RDMA_CM need this device")
 	default:
 		v.tryOpen(manager, "", false)
 	}
 	return held
 }
 
-// tryOpen opens a device of this container, and adds the finding. hidden: its HCA may be in another network namespace.
+// tryOpen opens a device of this container, and adds the finding. If hidden is true, the device's HCA might be in
+// another network namespace.
 func (v *verification) tryOpen(file, said string, hidden bool) bool {
 	name := "/dev/infiniband/" + path.Base(file)
 	if err := v.open(file); err != nil {
@@ -119,22 +121,24 @@ func portsOf(h hca.HCA) string {
 	return strings.Join(ports, ", ")
 }
 
-// openFix returns the reason why a device cannot be opened, and the fix. hidden: its HCA is in another network
-// namespace, and HCAs are exclusive to theirs. everybody: its file mode lets everybody open it.
+// openFix returns the reason why a device cannot be opened, and the fix. If hidden is true, the device's HCA is in
+// another network namespace, and the netns mode is exclusive. If everybody is true, the file mode lets every user open
+// the device.
 func openFix(err error, hidden, everybody bool) (cause, string) {
 	switch {
 	case errors.Is(err, unix.EPERM) && hidden:
 		return causeDevice,
-			"its HCA is in another network namespace, and the node's mode is exclusive: let an RDMA CNI plugin move the HCA " +
-				"into the pod's namespace, or run rdma system set netns shared on the node"
+			"the HCA is in another network namespace, and the node's netns mode is exclusive: let an RDMA CNI plugin " +
+				"move the HCA into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
-		return causeCgroup, "the container's device cgroup does not allow it: a mount alone is not sufficient; get the " +
-			"device from a device plugin or through the annotation"
+		return causeCgroup, "the container's device cgroup denies access to the device: a mount alone is not sufficient; " +
+			"get the device from a device plugin or through the annotation " + policy.AnnotationKey
 	case errors.Is(err, unix.EACCES) && everybody:
-		return causeSecurity, "the file mode lets everybody open it, so a security module (SELinux or AppArmor) must be " +
-			"blocking access: see the node's audit log (ausearch -m avc), and allow the access in the container's policy"
+		return causeSecurity, "the file mode lets every user open the device, so a security module (SELinux or AppArmor) " +
+			"must be blocking access: see the node's audit log (ausearch -m avc), and allow the access in the container's policy"
 	case errors.Is(err, unix.EACCES):
-		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
+		return causeMode, "the file mode does not let this user open the device: on the node, the device " +
+			"should have mode 0666"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
 		return causeDevice, "the device no longer exists on the node: recreate the pod"
 	}

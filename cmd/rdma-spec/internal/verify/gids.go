@@ -11,11 +11,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
-// ports adds the findings about each HCA that the container holds: whether a port is ACTIVE, and with RoCE which GIDs
-// are addresses of the container. The names of netdevs in the GID table prove nothing: interfaces of other namespaces
-// may have the same. An InfiniBand port's GIDs belong to no namespace, and not all kernels list those of an iWARP HCA.
+// ports adds the findings about each HCA of the container: whether a port is ACTIVE and, for RoCE, the GIDs that are
+// addresses of the container. The names of netdevs in the GID table are not checked, because interfaces of other
+// namespaces can have the same names. The GIDs of an InfiniBand port belong to no namespace, and not all kernels list
+// the GIDs of an iWARP HCA.
 //
-// A privileged container holds more HCAs than are meant for it: one that works is enough.
+// A privileged container has all HCAs of the node, so one usable HCA is sufficient.
 func (v *verification) ports(held []heldHCA) {
 	if v.judged.Unread != "" && len(held) > 0 {
 		v.add("gid", doctor.Unknown, "GIDs: cannot read the addresses of this network namespace: %s", v.judged.Unread)
@@ -25,7 +26,7 @@ func (v *verification) ports(held []heldHCA) {
 	for _, h := range held {
 		if h.hca.Name != "" && h.hca.Unread == "" && !h.hca.Active() {
 			v.addFault("port", causePort,
-				"ports of %s: none is ACTIVE: check the cable, the switch, and, on InfiniBand, the subnet manager", h.hca.Name)
+				"ports of %s: no port is ACTIVE: check the cable, the switch, and, on InfiniBand, the subnet manager", h.hca.Name)
 		}
 		for _, p := range h.hca.Ports {
 			if p.Active() && v.judged.Unread == "" {
@@ -33,7 +34,7 @@ func (v *verification) ports(held []heldHCA) {
 			}
 		}
 	}
-	if _, err := v.seen.Files.Stat("dev/kmsg"); err != nil || !works { // which a privileged container has
+	if _, err := v.seen.Files.Stat("dev/kmsg"); err != nil || !works { // a privileged container has /dev/kmsg
 		return
 	}
 	for i := range v.Findings[first:] {
@@ -44,9 +45,9 @@ func (v *verification) ports(held []heldHCA) {
 	}
 }
 
-// gids adds the finding about the GIDs of a port with RoCE, and reports whether programs can use one.
+// gids adds the finding about the GIDs of a RoCE port, and reports whether programs can use a GID.
 func (v *verification) gids(name string, port int) bool {
-	table, _ := v.seen.GIDs(name, port) // what cannot be read is not there
+	table, _ := v.seen.GIDs(name, port) // an unreadable table counts as empty
 	own, usable := v.judged.Own(table)
 	var all []string
 	for _, gid := range own {
@@ -58,14 +59,14 @@ func (v *verification) gids(name string, port int) bool {
 	case usable:
 		v.add("gid", doctor.OK, "%s in this network namespace: %s", of, said)
 	case len(table) == 0:
-		v.add("gid", doctor.Unknown, "%s: the driver lists none", of)
+		v.add("gid", doctor.Unknown, "%s: the driver lists no GIDs", of)
 	case len(own) > 0:
 		v.addFault("gid", causeAddress, "%s in this network namespace: only %s, which NCCL and RDMA_CM do not use: "+
 			"give the HCA's interface an IP address", of, said)
 	default:
 		v.addFault("gid", causeNamespace,
-			"%s: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report "+
-				"Failed to query GID: give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
+			"%s: no GID belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report "+
+				"\"Failed to query GID\": give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
 	}
 	return usable
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
-// libraries finds libibverbs in the image, and its providers for the container's HCAs. Where there are none, a program
-// may still have its own.
+// libraries finds libibverbs in the image, and its providers for the container's HCAs. If the image has none, a program
+// can still have its own copy.
 func (v *verification) libraries(held []heldHCA) {
 	image := v.judged.Image
 	if v.elsewhere && len(held) == 0 {
@@ -20,7 +20,8 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 	if image.LibVerbs == "" {
 		v.add("library", note,
-			"libibverbs: not in the image's usual directories: a program must include its own copy, or link it statically")
+			"libibverbs: not in the image's usual directories: each program must include its own copy, or "+
+				"link the library statically")
 		return
 	}
 	v.add("library", doctor.OK, "libibverbs: %s", image.LibVerbs)
@@ -42,12 +43,11 @@ func (v *verification) libraries(held []heldHCA) {
 				"supports only %s: install %s", h.abi, abi, verbs.OfDriver(driver))
 		case provider == "":
 			is = doctor.Unknown
-			said = "not found in libibverbs's directories; without it, libibverbs reports \"No IB devices found\": " +
+			said = "not found in libibverbs's directories; without the provider, libibverbs reports \"No IB devices found\": " +
 				"install the provider (package ibverbs-providers, libibverbs, or rdma-core)"
 		case !known || h.abi == 0:
 			is = note
-			said = fmt.Sprintf("%s; verify does not know whether this provider supports the kernel's ABI, %d", provider,
-				h.abi)
+			said = fmt.Sprintf("%s; it is unknown whether this provider supports the kernel's ABI %d", provider, h.abi)
 		case !abi.Has(h.abi):
 			is = doctor.Unknown
 			said = fmt.Sprintf("%s; the kernel's ABI is %d, but rdma-core's provider supports only %s, and reports "+
@@ -58,16 +58,16 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 }
 
-// sharedMemory adds the finding about the size of /dev/shm, through which NCCL and others pass messages.
+// sharedMemory adds the finding about the size of /dev/shm, through which NCCL and other libraries pass messages.
 func (v *verification) sharedMemory() {
 	switch size := v.judged.SharedMem; {
 	case size == nil && v.elsewhere:
 	case size == nil:
 		v.add("shared-memory", note,
-			"/dev/shm: not mounted, or mounted without a size limit: NCCL and other programs may need /dev/shm")
+			"/dev/shm: not mounted, or mounted without a size limit; NCCL and other programs might need /dev/shm")
 	case *size <= process.SmallSharedMemory:
 		v.add("shared-memory", note,
-			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", size)
+			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory at /dev/shm", size)
 	default:
 		v.add("shared-memory", doctor.OK, "/dev/shm: %s", size)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
-// openDevice opens a device as a program that uses it does. Opening alone does nothing to the device.
+// openDevice opens a device like an RDMA program. Opening a device does not change its state.
 func openDevice(path string) error {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -23,17 +23,17 @@ func openDevice(path string) error {
 	return unix.Close(fd)
 }
 
-// withMemory calls a function with memory of a size, which is freed afterwards.
+// withMemory calls a function with memory of the given size, and then frees the memory.
 func withMemory(size int, do func(memory []byte) error) error {
 	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return fmt.Errorf("mmap: %w", err)
 	}
-	defer func() { _ = unix.Munmap(memory) }() // nothing is lost with it
+	defer func() { _ = unix.Munmap(memory) }() // an error loses no data
 	return do(memory)
 }
 
-// registerMemory registers memory of a size with the HCA of a verbs device.
+// registerMemory registers memory of the given size with the HCA of a verbs device.
 func registerMemory(path string, driver verbs.Driver, size int) error {
 	context, err := verbs.Open(path, driver)
 	if err != nil {
@@ -42,14 +42,14 @@ func registerMemory(path string, driver verbs.Driver, size int) error {
 	return errors.Join(withMemory(size, context.Register), context.Close())
 }
 
-// memoryFiles are a cgroup's files on memory, in version 2 and in version 1 of cgroups.
+// memoryFiles are the memory files of cgroup v2 and cgroup v1.
 var memoryFiles = []struct{ limit, used, stat, cache string }{
 	{"memory.max", "memory.current", "memory.stat", "inactive_file"},
 	{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"},
 }
 
-// room returns how much memory the container may still use, where a cgroup limits it: a process that uses more is
-// killed. Page cache and kernel memory that the kernel reclaims first are not in use.
+// room returns the amount of memory that the container can still use. known is false without a cgroup limit. A process
+// that uses more memory is killed. Page cache and kernel memory that the kernel reclaims first do not count as used.
 func (v *verification) room() (bytes uint64, known bool) {
 	const cgroup = "sys/fs/cgroup/"
 	for _, files := range memoryFiles {
@@ -58,7 +58,7 @@ func (v *verification) room() (bytes uint64, known bool) {
 		if err != nil || missing != nil {
 			continue
 		}
-		for line := range strings.Lines(v.read(cgroup + files.stat)) { // without it, all memory counts as used
+		for line := range strings.Lines(v.read(cgroup + files.stat)) { // if unreadable, all memory counts as used
 			name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if n, err := strconv.ParseUint(text, 10, 64); err == nil && (name == files.cache || name == "slab_reclaimable") {
 				used -= min(used, n)

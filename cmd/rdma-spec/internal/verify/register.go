@@ -15,18 +15,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// tryRegistering registers memory with each HCA that could be opened. Where there is none whose driver is known, it
-// locks memory instead.
+// tryRegistering registers memory with each opened HCA. If no HCA has a supported driver, it locks memory instead.
 func (v *verification) tryRegistering(held []heldHCA) {
 	if v.elsewhere {
 		v.add("register", doctor.Unknown,
-			"register %s: skipped: this container is not the target, and has its own limits and devices", v.size)
+			"register %s: skipped, because this container is not the target and has its own limits and devices", v.size)
 		return
 	}
 	const spare = 16 << 20 // for the program itself
 	if room, known := v.room(); known && room < uint64(v.size)+spare {
 		v.add("lock", doctor.Unknown,
-			"register %s: skipped: the container is allowed only %s more memory, and would be killed: set a lower --lock",
+			"register %s: skipped, because the container is allowed only %s more memory and would be killed: "+
+				"set a lower --lock",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
 			v.addFault("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
@@ -40,7 +40,7 @@ func (v *verification) tryRegistering(held []heldHCA) {
 		}
 		if !verbs.Supported(h.driver) {
 			v.add("register", doctor.Unknown,
-				"register %s with %s: skipped: verify does not support its driver (%s)", v.size, h.name,
+				"register %s with %s: skipped, because verify does not support the HCA's driver (%s)", v.size, h.name,
 				cmp.Or(string(h.driver), "unknown"))
 			continue
 		}
@@ -51,7 +51,7 @@ func (v *verification) tryRegistering(held []heldHCA) {
 	}
 }
 
-// addRegistration adds the finding about a registration. It reports whether that got as far as the memory.
+// addRegistration adds the finding about a registration. It reports whether the registration reached the memory.
 func (v *verification) addRegistration(h heldHCA, err error) bool {
 	said := fmt.Sprintf("register %s with %s: %v", v.size, h.name, err)
 	switch noMemory := errors.Is(err, unix.ENOMEM); {
@@ -64,15 +64,16 @@ func (v *verification) addRegistration(h heldHCA, err error) bool {
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.addFault("register", causeMemory,
-			"%s, although memlock or CAP_IPC_LOCK allows it: either the node has too little memory that can be pinned, or "+
-				"the HCA has no memory keys left (in the latter case, the node's kernel log contains CREATE_MKEY)", said)
+			"%s, although memlock or CAP_IPC_LOCK allows the registration: either the node has too little memory that can "+
+				"be pinned, or the HCA has no memory keys left; if no keys are left, the node's kernel log contains CREATE_MKEY",
+			said)
 	case errors.Is(err, unix.EAGAIN):
 		v.addFault("register", causeRDMACgroup,
 			"%s: the cgroup has reached its limit for hca_handle or hca_object in rdma.max, or the HCA is being reset", said)
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		v.addFault("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
 	default:
-		v.add("register", doctor.Unknown, "%s: its driver (%s) expects a different request", said, h.driver)
+		v.add("register", doctor.Unknown, "%s: the HCA's driver (%s) expects a different request", said, h.driver)
 		return false
 	}
 	return true
@@ -84,16 +85,16 @@ func (v *verification) addLocking(err error) {
 	said := fmt.Sprintf("lock %s: %v", v.size, err)
 	switch {
 	case err == nil:
-		v.add("lock", doctor.OK, "lock %s instead of registering it: succeeded", v.size)
+		v.add("lock", doctor.OK, "lock %s (instead of registering memory): succeeded", v.size)
 	case refused && !v.mayLock():
-		v.addFault("lock", causeMemlock, "lock %s instead of registering it: %v: memlock is %s: %s", v.size, err,
-			v.own.Memlock.Soft, memlockFix)
+		v.addFault("lock", causeMemlock, "lock %s (instead of registering memory): %v, because memlock is %s: %s",
+			v.size, err, v.own.Memlock.Soft, memlockFix)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
 		v.add("lock", note,
-			"%s: a seccomp profile or a security module forbids mlock here, which does not affect RDMA", said)
+			"%s: a seccomp profile or a security module forbids mlock in this container; RDMA is not affected", said)
 	case refused && v.own != nil:
 		v.addFault("lock", causeMemory,
-			"%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory", said)
+			"%s, although memlock or CAP_IPC_LOCK allows locking: the node has too little memory", said)
 	default:
 		v.addFault("lock", causeMemory, "%s", said)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
-// readTarget reads the limits of the process that the user names, or of process 1: that is the container's first
-// process, or in an ephemeral container the first one of the target's. There is no target where it is the program
-// itself, the pod's pause, or the node's init.
+// readTarget reads the limits of the process in --pid, or of process 1. Process 1 is the container's first process or,
+// in an ephemeral container, the target's first process. If process 1 is the program itself, the pod's pause process,
+// or the node's init, there is no target.
 func (v *verification) readTarget(pid int) error {
 	named := pid != 0
 	if !named {
@@ -24,8 +24,8 @@ func (v *verification) readTarget(pid int) error {
 	name := v.read(processFile(pid, "comm"))
 	if !named && name == "pause" {
 		v.add("memlock", doctor.Unknown,
-			"memlock of the program: process 1 is the pod's pause process (shareProcessNamespace: true): set --pid to the "+
-				"program's process")
+			"memlock of the program: process 1 is the pause process, because the pod sets shareProcessNamespace; set "+
+				"--pid to the ID of the program's process")
 		return nil
 	}
 	held, err := v.process(pid)
@@ -33,7 +33,7 @@ func (v *verification) readTarget(pid int) error {
 	case err != nil && named:
 		return fmt.Errorf("process %d: %w", pid, err)
 	case err != nil:
-		v.add("memlock", doctor.Unknown, "memlock of process 1: cannot read it: %v", err)
+		v.add("memlock", doctor.Unknown, "memlock of process 1: cannot read the limit: %v", err)
 		return nil
 	}
 	v.target = pid

@@ -10,8 +10,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
-// cause is why RDMA fails in a container, the most important first: what prevents a registration, what comes before it,
-// and what comes after it.
+// cause is the reason why RDMA fails in a container. The most important causes come first: those of a failed
+// registration, then those of earlier steps, and then those of later steps.
 type cause int
 
 const (
@@ -50,7 +50,7 @@ type Verdict struct {
 	Text string `json:"text"`
 }
 
-// conclude draws the verdict from the findings.
+// conclude derives the verdict from the findings.
 func (v *verification) conclude() {
 	v.Verdict = Verdict{Causes: []string{}, Text: "no fault found: " + v.whatWasTried()}
 	between := "; also: "
@@ -68,7 +68,7 @@ func (v *verification) conclude() {
 	}
 }
 
-// whatWasTried returns what was tried where no fault was found.
+// whatWasTried describes the tests if no fault was found.
 func (v *verification) whatWasTried() string {
 	done := func(check string) bool {
 		return slices.ContainsFunc(v.Findings,

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait implements rdma-spec wait, which waits until this node's plugin is registered. It is for the init
-// container of a device plugin that must not offer its resource earlier.
+// Package wait implements rdma-spec wait, which waits until this node's plugin is registered. Use the command in the
+// init container of a device plugin that must not offer its resource before nri-rdma is registered.
 package wait
 
 import (
@@ -33,16 +33,16 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait until the plugin is registered on this node",
-		Long: `Wait until nri-rdma is registered with this node's container runtime. In an init container of a
-device plugin, it keeps pods that request the RDMA resource off the node until the plugin is
-registered.
+		Long: `Wait until nri-rdma is registered with this node's container runtime. If an init
+container of a device plugin runs this command, the node has no RDMA resource, and gets no pods
+that request the resource, until nri-rdma is registered.
 
 The registered plugin holds a kernel lock on ` + inforce.File + `. The
-command reads only that file's directory, and needs no capabilities, no network, and no
-credentials. It prints what it is waiting for immediately, and then every 30 seconds.
+command reads only the directory of this file, and needs no capabilities, network, or credentials.
+The command prints the reason for waiting immediately, and then every 30 seconds.
 
-The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot
-determine whether it is registered.`,
+The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot determine
+whether the plugin is registered.`,
 		Example: `  rdma-spec wait
   rdma-spec wait --timeout 5m`,
 		Args:    cobra.NoArgs,
@@ -70,7 +70,7 @@ determine whether it is registered.`,
 	return cmd
 }
 
-// untilRegistered returns when the plugin of the node whose run is below a root is registered, or the context ends.
+// untilRegistered returns when the plugin of the node under a root is registered, or when the context ends.
 func untilRegistered(ctx context.Context, stderr io.Writer, root string) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()

@@ -43,11 +43,11 @@ func TestWaits(t *testing.T) {
 	}{
 		"no plugin has run": {func(*testing.T, string) {}, "no such file or directory"},
 		"another plugin has ended": {func(t *testing.T, root string) { register(t, root).Close() },
-			"the plugin that wrote it has exited"},
+			"the plugin that wrote the policy has exited"},
 		"a plugin of another version has ended": {func(t *testing.T, root string) {
 			register(t, root).Close()
 			scratch.File(t, filepath.Join(root, inforce.File), "apiVersion: rdma-spec/v9\n", 0o644)
-		}, "the plugin that wrote it has exited"},
+		}, "the plugin that wrote the policy has exited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Dir(t, "run")

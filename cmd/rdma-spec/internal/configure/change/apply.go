@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// step is one change of one file, from a content to another one; nil for no file.
+// step is a change of a file from one content to another. A content is nil if the file does not exist.
 type step struct {
 	path     string
 	from, to []byte
@@ -31,9 +31,9 @@ func stepOf(e record.Entry, from, to []byte) step {
 	return step{e.Path, from, to, fs.FileMode(e.Mode)}
 }
 
-// Apply changes the files of a plan for goals. Each file is replaced atomically, and keeps its mode and owner. Where
-// something fails, also the check that follows the changes, or where a file is no longer what the plan was made from,
-// all files become again what they were. A file that is already as planned is left alone.
+// Apply changes the files of a plan for goals. Each file is replaced atomically, and keeps its mode and owner. If a
+// change or the check after the changes fails, or if a file has changed since the plan was made, all files are
+// restored. A file that already has the planned content is not changed.
 func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) error {
 	if len(plan.Changed()) == 0 {
 		return l.restate(goals)
@@ -70,11 +70,11 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) erro
 		return err
 	}
 	l.settle()
-	_ = l.save() // else the record is longer than it has to be
+	_ = l.save() // if this fails, the record is only longer than necessary
 	return nil
 }
 
-// restate records goals that are met already, where they are new, or asked for in another way.
+// restate records goals that are already met, if they are new or requested with different options.
 func (l *Ledger) restate(goals []record.Goal) error {
 	goals = slices.DeleteFunc(slices.Clone(goals), func(g record.Goal) bool {
 		old, recorded := l.Goal(g.Feature)
@@ -87,7 +87,7 @@ func (l *Ledger) restate(goals []record.Goal) error {
 	return l.save()
 }
 
-// recordGoals replaces goals of the record.
+// recordGoals replaces goals in the record.
 func (l *Ledger) recordGoals(goals []record.Goal) {
 	for _, g := range goals {
 		g.Time = time.Now().UTC().Truncate(time.Second)
@@ -97,7 +97,7 @@ func (l *Ledger) recordGoals(goals []record.Goal) {
 	}
 }
 
-// settle has entries know only what their files are now, and drops those that nothing is left of.
+// settle reduces entries to the current content of their files, and drops entries without any content of ours.
 func (l *Ledger) settle() {
 	l.Files = slices.Clone(l.Files)
 	for i, e := range l.Files {
@@ -109,18 +109,18 @@ func (l *Ledger) settle() {
 	l.leaveDirs()
 }
 
-// leaveDirs removes the directories that were made for files of which none is left, and forgets them.
+// leaveDirs removes directories that were created for files that no longer exist, and drops them from the record.
 func (l *Ledger) leaveDirs() {
 	l.Dirs = slices.DeleteFunc(slices.Clone(l.Dirs), func(dir string) bool {
 		isUsed := slices.ContainsFunc(l.Files, func(e record.Entry) bool { return strings.HasPrefix(e.Path, dir+"/") })
 		if !isUsed {
-			_ = os.Remove(dir) // one that others use meanwhile is not empty, and stays
+			_ = os.Remove(dir) // a directory that others now use is not empty, and remains
 		}
 		return !isUsed
 	})
 }
 
-// prepare records a change of a file for goals, and keeps what others have written in a file that is to be ours.
+// prepare records a change of a file for goals. If the change replaces a file of others, prepare keeps a backup.
 func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error) {
 	if filepath.Join(l.Root, files.OnNode(l.Root, f.Path)) != f.Path {
 		return e, fmt.Errorf("%s is not below %s", f.Path, l.Root)
@@ -160,7 +160,7 @@ func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error
 	return e, nil
 }
 
-// mergeParts returns the parts of a file with those that a plan for goals has instead of theirs.
+// mergeParts returns the parts of a file, in which the planned parts of goals replace the goals' current parts.
 func mergeParts(now, planned []record.Part, goals []record.Goal) []record.Part {
 	parts := slices.DeleteFunc(slices.Clone(now), func(p record.Part) bool {
 		return slices.ContainsFunc(goals, func(g record.Goal) bool { return g.Feature == p.Feature })
@@ -179,11 +179,11 @@ func mergeParts(now, planned []record.Part, goals []record.Goal) []record.Part {
 	return parts
 }
 
-// ErrNotRestored is the error where a file is not what it was before a change that failed.
+// ErrNotRestored means that a change failed, and that a file could not be restored.
 var ErrNotRestored = errors.New("not restored")
 
-// carryOut gives the files of steps the contents after them, and then checks. Where something fails, it gives them the
-// contents before them, the last one first, and reports whether that was done.
+// carryOut carries out the steps, and then calls check. If a step or the check fails, carryOut undoes the steps in
+// reverse order, and reports whether all of them were undone.
 func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err error) {
 	taken := 0
 	for _, s := range steps {
@@ -191,7 +191,7 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 			break
 		}
 		taken++
-		if err != nil { // the file may be replaced: the last sync of its directory is after that
+		if err != nil { // the file might be replaced: the last sync of its directory follows the replacement
 			break
 		}
 	}
@@ -209,8 +209,8 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	return true, err
 }
 
-// replaceContent gives the file of a step the content to, where it has the content from. A file that has the content
-// already is left alone. It fails with atomicfile.ErrChanged where the file has another one.
+// replaceContent replaces the content from of a step's file with the content to. A file that already has the new
+// content is not changed. If the file has any other content, replaceContent fails with atomicfile.ErrChanged.
 func (l *Ledger) replaceContent(s step, from, to []byte) error {
 	now, err := files.Content(s.path)
 	if err != nil || files.Same(now, to) {
@@ -219,7 +219,7 @@ func (l *Ledger) replaceContent(s step, from, to []byte) error {
 	for _, dir := range missingDirs(s.path) {
 		err := os.Mkdir(dir, 0o755)
 		if err == nil {
-			err = os.Chmod(dir, 0o755) // for all who need what is in it, whatever the umask
+			err = os.Chmod(dir, 0o755) // readable for all users, regardless of the umask
 		}
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot create %s: %w", dir, files.Cause(err))

@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package change changes a node's files, and restores them. It does not know what their values mean.
+// Package change changes and restores files of a node. The package does not interpret the files' values.
 //
 // A Plan contains the new content of files, and can be printed as a unified diff. A Ledger applies plans for goals, and
-// records what it adds. To undo a goal, it removes exactly these additions, even if others have changed the rest of a
-// file.
+// records its additions. To undo a goal, the Ledger removes exactly these additions, even if other tools have changed
+// the rest of the file.
 package change
 
 import (
@@ -22,21 +22,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// File is what a file is to become.
+// File is the planned content of a file.
 type File struct {
-	Feature string // on whose behalf, where it is not that of the first goal
+	Feature string // the feature that the file belongs to, if it is not the first goal's feature
 	Path    string
-	Before  []byte      // what the plan was made from; nil where there was no file
-	Content []byte      // the same as Before where the plan only relies on the file; nil where the file goes
+	Before  []byte      // the content when the plan was made; nil if there was no file
+	Content []byte      // the same as Before if the plan only relies on the file; nil if the file is removed
 	Mode    fs.FileMode // of a file that does not exist; 0 for 0644
-	// Parts are what the feature adds to a TOML file that others write, too. Empty where it adds nothing any longer, and
-	// nil where the file is the feature's as a whole.
+	// Parts are the feature's additions to a TOML file that others also write. The list is empty if the feature no
+	// longer adds parts, and nil if the whole file belongs to the feature.
 	Parts []record.Part
-	// Editable says that people are to edit a new file: then it is theirs, and taking the change back leaves it.
+	// Editable is true if people edit the new file. A reversal then keeps the file.
 	Editable bool
 }
 
-// Whole plans files whose contents do not depend on what is there now.
+// Whole plans files whose new contents do not depend on the current contents.
 func Whole(all ...File) (plan Plan, err error) {
 	for _, f := range all {
 		if f.Before, err = files.Content(f.Path); err != nil {
@@ -47,10 +47,10 @@ func Whole(all ...File) (plan Plan, err error) {
 	return plan, nil
 }
 
-// Plan is what files are to become, in this order: a file that names another one comes after it.
+// Plan is a list of planned files in the order of their changes. A file that names another file comes after that file.
 type Plan []File
 
-// Diff returns a unified diff of what the plan was made from and the plan; nothing where they are the same.
+// Diff returns a unified diff of the original contents and the planned contents; "" if they are the same.
 func (p Plan) Diff() string {
 	var all strings.Builder
 	for _, f := range p.Changed() {
@@ -59,12 +59,12 @@ func (p Plan) Diff() string {
 	return all.String()
 }
 
-// Changed returns the files of a plan that are not yet what they are to become.
+// Changed returns the files of a plan that do not yet have the planned content.
 func (p Plan) Changed() Plan {
 	return slices.DeleteFunc(slices.Clone(p), func(f File) bool { return files.Same(f.Before, f.Content) })
 }
 
-// Outdated reports an error where a file is no longer what the plan was made from.
+// Outdated returns an error if a file has changed since the plan was made.
 func (p Plan) Outdated() error {
 	for _, f := range p {
 		now, err := files.Content(f.Path)
@@ -78,7 +78,7 @@ func (p Plan) Outdated() error {
 	return nil
 }
 
-// diff returns the unified diff of two contents of a file, nil where there is none.
+// diff returns the unified diff of two contents of a file. A content is nil if the file does not exist.
 func diff(path string, before, after []byte) string {
 	from := path
 	to := path

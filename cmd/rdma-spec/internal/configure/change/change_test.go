@@ -276,8 +276,8 @@ func TestDiff(t *testing.T) {
 // A record that this version does not understand is no empty one.
 func TestRead_formats(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"changes":[]}`:                     "changes.json has format 0, but this rdma-spec supports format 1",
-		`{"format":2,"files":{"a":"b"}}`:     "changes.json has format 2, but this rdma-spec supports format 1",
+		`{"changes":[]}`:                     "changes.json has format 0, but this version of rdma-spec supports format 1",
+		`{"format":2,"files":{"a":"b"}}`:     "changes.json has format 2, but this version of rdma-spec supports format 1",
 		`{"format":1,"files":[`:              "changes.json: unexpected EOF",
 		``:                                   "changes.json: EOF",
 		`{"format":1,"goals":[],"files":[]}`: "",

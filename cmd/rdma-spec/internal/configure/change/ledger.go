@@ -18,24 +18,25 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// Ledger is the record of a node, and changes files by it. One process at a time has it open for writing.
+// Ledger is the record of a node, and changes files according to the record. Only one process at a time can open it for
+// writing.
 //
-// A change is recorded before the file is replaced, and what is taken back is what is there of it. So after a power cut
-// or a kill, the record is right whether the file has the content before or after the change.
+// A change is recorded before the file is replaced, and a reversal removes only the parts of the change that the file
+// contains. After a power failure or a kill, the record is therefore correct, whether or not the file was replaced.
 type Ledger struct {
 	*record.Record
-	lock *os.File                                                       // nil: for reading
-	put  func(path string, old, content []byte, mode fs.FileMode) error // tests let it fail
+	lock *os.File                                                       // nil if the ledger is open for reading
+	put  func(path string, old, content []byte, mode fs.FileMode) error // tests make it fail
 }
 
-// Read reads the ledger of the node below a root, to look at it.
+// Read opens the ledger of the node below a root for reading.
 func Read(root string) (*Ledger, error) {
 	r, err := record.Read(root)
 	return &Ledger{Record: r, put: atomicfile.Change}, err
 }
 
-// Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
-// it.
+// Open opens the ledger of the node below a root for writing. If another process has the ledger open, Open fails
+// immediately. The caller must close the ledger.
 func Open(root string) (*Ledger, error) {
 	dir := files.Below(root, record.Dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -49,9 +50,9 @@ func Open(root string) (*Ledger, error) {
 	if err := syscall.Flock(int(lock.Fd()),
 		syscall.LOCK_EX|syscall.LOCK_NB); err != nil { // a file descriptor
 		holder := make([]byte, 20)
-		n, _ := lock.Read(holder) // unknown: the message does without
+		n, _ := lock.Read(holder) // if this fails, the message omits the PID
 		_ = lock.Close()          // nothing was written
-		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and rerun the command",
+		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait until it exits, and rerun the command",
 			strings.TrimSpace(string(holder[:n])))
 	}
 	l, err := Read(root)
@@ -70,10 +71,10 @@ func Open(root string) (*Ledger, error) {
 	return l, nil
 }
 
-// Close lets others open the ledger.
+// Close closes the ledger, so that other processes can open it.
 func (l *Ledger) Close() {
 	if l.lock != nil {
-		_ = l.lock.Close() // the lock goes with it
+		_ = l.lock.Close() // this also releases the lock
 	}
 }
 
@@ -86,7 +87,7 @@ func (l *Ledger) save() error {
 	return atomicfile.Write(l.File(), text, 0o600)
 }
 
-// sweep removes what a run left that was killed.
+// sweep removes the temporary files of a run that was killed.
 func (l *Ledger) sweep() {
 	atomicfile.Sweep(l.File())
 	for _, e := range l.Files {
@@ -94,7 +95,7 @@ func (l *Ledger) sweep() {
 	}
 }
 
-// missingDirs returns the directories that have to be made for a file, the outermost first.
+// missingDirs returns the directories that must be created for a file, starting with the outermost directory.
 func missingDirs(path string) (missing []string) {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {

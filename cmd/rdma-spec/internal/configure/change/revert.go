@@ -12,14 +12,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Reversal is what a Revert does: the files, and what they become.
+// Reversal is a plan for Revert: the files, and their contents after the reversal.
 type Reversal struct {
-	steps []step        // one for each file, in the order in which they happen
-	kept  record.Record // what the ledger has afterwards
+	steps []step        // one for each file, in the order of execution
+	kept  record.Record // the content of the ledger afterward
 	empty bool
 }
 
-// Diff returns the unified diff of what the files are and what they become.
+// Diff returns the unified diff between the current contents and the contents after the reversal.
 func (r *Reversal) Diff() string {
 	var all strings.Builder
 	for _, s := range r.steps {
@@ -30,7 +30,7 @@ func (r *Reversal) Diff() string {
 	return all.String()
 }
 
-// Contents returns what the files become, by their paths; nil for one that is removed.
+// Contents returns the files' contents after the reversal, by path. The content of a removed file is nil.
 func (r *Reversal) Contents() map[string][]byte {
 	all := map[string][]byte{}
 	for _, s := range r.steps {
@@ -39,7 +39,7 @@ func (r *Reversal) Contents() map[string][]byte {
 	return all
 }
 
-// RemoveBefore adds that a file is removed right before another one that is changed, since it names that one.
+// RemoveBefore adds the removal of a file directly before the change of another file, which the removed file names.
 func (r *Reversal) RemoveBefore(other, path string) error {
 	now, err := files.Content(path)
 	if err != nil || now == nil {
@@ -50,7 +50,7 @@ func (r *Reversal) RemoveBefore(other, path string) error {
 	return nil
 }
 
-// Leave leaves a file as it is, and its record. The rest of its feature goes.
+// Leave keeps a file unchanged, and keeps the file's record. The rest of the file's feature is reverted.
 func (r *Reversal) Leave(l *Ledger, path string) {
 	r.steps = slices.DeleteFunc(r.steps, func(s step) bool { return s.path == path })
 	for _, e := range l.Files {
@@ -60,7 +60,7 @@ func (r *Reversal) Leave(l *Ledger, path string) {
 	}
 }
 
-// Empty reports whether there is nothing to restore, and nothing to drop from the record.
+// Empty reports whether the reversal restores no file, and drops no entry from the record.
 func (r *Reversal) Empty() bool { return r.empty }
 
 // Paths returns the files that are restored.
@@ -73,12 +73,12 @@ func (r *Reversal) Paths() (all []string) {
 	return all
 }
 
-// Reversal returns what takes back the changes on behalf of features. What others have changed in the files since
-// stays. It fails with record.Changed where they have changed a file that is a feature's as a whole, or that is no
-// TOML.
+// Reversal returns a plan that reverts the changes for features, and keeps later changes of others in the same files.
+// If others have changed a file that belongs to a feature as a whole, or that is not TOML, Reversal fails with
+// record.Changed.
 func (l *Ledger) Reversal(features ...string) (Reversal, error) { return l.reversal(false, features) }
 
-// ReversalButCompanions is Reversal but for companions: they become others'.
+// ReversalButCompanions is like Reversal, but keeps companions, which then belong to others.
 func (l *Ledger) ReversalButCompanions(features ...string) (Reversal, error) {
 	return l.reversal(true, features)
 }
@@ -115,8 +115,8 @@ func (l *Ledger) reversal(butCompanions bool, features []string) (r Reversal, er
 	return r, nil
 }
 
-// Revert carries out a reversal: every file becomes what it was before the first change, the last one first. Where
-// something fails, also the check that follows, the files become again what they were.
+// Revert carries out a reversal: it restores each file to its content before the first change, in reverse order. If a
+// step or the check after the steps fails, Revert undoes the reversal.
 func (l *Ledger) Revert(back Reversal, check func() error) error {
 	if _, err := l.carryOut(back.steps, check); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (l *Ledger) Revert(back Reversal, check func() error) error {
 	return l.keepOnly(back.kept)
 }
 
-// keepOnly replaces the record by one that has less, and removes the directories and backups of what it has no longer.
+// keepOnly reduces the record, and removes directories and backups that the record no longer contains.
 func (l *Ledger) keepOnly(kept record.Record) error {
 	before := l.Files
 	l.Files = kept.Files
@@ -133,13 +133,13 @@ func (l *Ledger) keepOnly(kept record.Record) error {
 	for _, e := range before {
 		isKept := func(other record.Entry) bool { return other.Backup == e.Backup }
 		if err == nil && e.Backup != "" && !slices.ContainsFunc(l.Files, isKept) {
-			_ = os.Remove(e.Backup) // it is of no use, and does no harm
+			_ = os.Remove(e.Backup) // a remaining backup is useless but harmless
 		}
 	}
 	return err
 }
 
-// Forget drops the record of the changes on behalf of features, and leaves the files as they are. It returns those.
+// Forget drops the record of the changes for features, and leaves the files unchanged. It returns the files' paths.
 func (l *Ledger) Forget(features ...string) (paths []string, err error) {
 	gone := func(feature string) bool { return slices.Contains(features, feature) }
 	goals := slices.DeleteFunc(slices.Clone(l.Goals), func(g record.Goal) bool { return gone(g.Feature) })

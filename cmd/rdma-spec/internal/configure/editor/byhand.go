@@ -17,11 +17,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
-// ByHand is the error where people have to make a change: it would be one of their own lines, or in a place that is not
-// kept.
+// ByHand means that people must make a change manually, because it would affect their own lines, or would be in a place
+// where it does not persist.
 type ByHand struct {
-	Problems []string // why it cannot be made otherwise
-	Steps    string   // what to do, line by line
+	Problems []string // why the command cannot make the change
+	Steps    string   // the manual steps, line by line
 }
 
 // Error implements error.
@@ -29,7 +29,7 @@ func (b *ByHand) Error() string {
 	return "cannot make the change: " + strings.Join(b.Problems, "; ")
 }
 
-// byHand says what people have to do instead of a change.
+// byHand returns a ByHand error with the steps that people must take.
 func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.File, ways [][]set,
 	problems []string) error {
 	if len(ways) == 0 || len(ways[0]) == 0 {
@@ -52,10 +52,10 @@ func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.Fi
 		if base, _ := tomledit.Lookup(handlers, g.Asked[goal.Like], containerd.BaseSpecKey); base != nil && base != "" {
 			from = fmt.Sprintf(" --from %s", base)
 		}
-		fmt.Fprintf(&text, "# Write the base spec: rdma-spec generate --for containerd%s --to %s\n", from,
+		fmt.Fprintf(&text, "# To write the base spec, run: rdma-spec generate --for containerd%s --to %s\n", from,
 			goal.BaseSpec(g.Config, name))
 	}
-	fmt.Fprintf(&text, "# Then restart containerd, and rerun this command: it prints \"nothing to change\".\n")
+	text.WriteString("# Then restart containerd, and rerun this command. The command must print \"nothing to change\".\n")
 	if slices.ContainsFunc(problems, func(problem string) bool {
 		return strings.HasPrefix(problem, "/etc/") && strings.HasSuffix(problem, readOnly)
 	}) {
@@ -64,20 +64,20 @@ func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.Fi
 	return &ByHand{Problems: problems, Steps: text.String()}
 }
 
-// where says into which file the lines go.
+// where returns the instruction for the file to which people must add the lines.
 func (w *writing) where(file containerd.File) string {
 	name := files.OnNode(w.Root, file.Path)
 	switch {
 	case w.DropIns != "":
 		return "In " + w.DropIns + ", find the last file that contains the table, and add these lines to the table."
 	case strings.HasPrefix(name, "/nix/store/"):
-		return "Nix builds " + name + ": set these values in virtualisation.containerd.settings."
+		return "Nix builds " + name + ": set these values in virtualisation.containerd.settings instead."
 	case strings.HasPrefix(name, "/usr/"):
-		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines there. Then set "+
+		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines to the copy. Then set "+
 			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in of containerd's unit.", name)
 	case strings.HasPrefix(name, "/run/"):
-		return fmt.Sprintf("%s is generated at each boot, so do not edit it: copy its content to a file under %s "+
-			"that %s imports, and add these lines there.", name, filepath.Dir(w.Config), w.Config)
+		return fmt.Sprintf("%s is generated at each boot, so do not edit that file. Copy its content to a file under %s "+
+			"that %s imports, and add these lines to the copy.", name, filepath.Dir(w.Config), w.Config)
 	case w.Rendered(file):
 		return "Add these lines to " + w.Template + ", which contains the table."
 	}

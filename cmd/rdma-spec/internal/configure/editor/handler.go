@@ -27,17 +27,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// handlerName is what containerd and a RuntimeClass both take.
+// handlerName matches the names that both containerd and a RuntimeClass accept.
 var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// Handler plans a handler that is the same as another one but for its base spec. With the names the same, that handler
-// gets the base spec. The function spec makes the base spec from the one that the other handler has, nil where it has
-// none.
+// Handler plans a handler that differs from another handler only in its base spec. If both names are the same, the
+// existing handler gets the base spec. The function spec makes the new base spec from the other handler's base spec,
+// which is nil if the other handler has no base spec.
 func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, error)) (change.Plan, error) {
 	name := strings.TrimPrefix(d.Goal.Feature, goal.Handler)
 	like := d.Goal.Asked[goal.Like]
 	if !handlerName.MatchString(name) {
-		return nil, fmt.Errorf("%q is not a handler name: write lowercase letters, digits, and -", name)
+		return nil, fmt.Errorf("%q is not a valid handler name: use lowercase letters, digits, and hyphens", name)
 	}
 	b, err := d.base(ctx)
 	if err != nil {
@@ -47,13 +47,13 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	var unheard error // why a file's handlers are not there
+	var unheard error // why a file's handlers are missing
 	hasModel := containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like)
 	for _, ignored := range d.Ignored(ctx, all, b.now) {
-		if ignored.Lost != nil { // others of its handlers are there
+		if ignored.Lost != nil { // the file's other handlers exist
 			continue
 		}
-		unheard = fmt.Errorf("%s cannot be changed: %s: first, %s", ignored.Path, ignored.Reason, ignored.Fix)
+		unheard = fmt.Errorf("%s cannot be changed: %s; first, %s", ignored.Path, ignored.Reason, ignored.Fix)
 		if hasModel(ignored.Tree) {
 			return nil, unheard
 		}
@@ -65,19 +65,20 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	model, _ := handlers[like].(map[string]any) // it has values
 	present, exists := handlers[name].(map[string]any)
 	file := goal.BaseSpec(d.Config, name)
-	ours := exists && present[containerd.BaseSpecKey] == file // although the record does not have it
+	ours := exists && present[containerd.BaseSpecKey] == file // even if it is not in the record
 	base, err := d.baseSpec(model)
 	switch {
 	case err != nil:
 		return nil, err
 	case model["runtime_type"] == nil || model["runtime_type"] == "":
 		last, _ := containerd.Last(all, hasModel)
-		return nil, fmt.Errorf("the handler %q has no runtime_type, so its pods do not start: set one in %s first", like,
-			cmp.Or(last.Path, d.File()))
+		return nil, fmt.Errorf("the handler %q has no runtime_type, so its pods do not start: set the runtime_type in %s "+
+			"first", like, cmp.Or(last.Path, d.File()))
 	case ours && name == like:
 		return nil, nil
 	case exists && !ours && name != like:
-		return nil, fmt.Errorf("%s already has a handler %q: choose another name, or add the base spec to it with --in-place",
+		return nil, fmt.Errorf("%s already has a handler %q: choose another name, or add the base spec to this handler with "+
+			"--in-place",
 			d.File(), name)
 	}
 	if pattern, by := d.Importing(all, file); pattern != "" {
@@ -104,12 +105,12 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	return append(planned, config...), err
 }
 
-// waysToSet returns ways to write the values of a goal to a file of a version, the best one first.
+// waysToSet returns ways to write the values of a goal to a file of a version, with the best way first.
 func waysToSet(g record.Goal, values []goal.Value, tree map[string]any, files []containerd.File, version int) [][]set {
 	if name, isHandler := strings.CutPrefix(g.Feature, goal.Handler); isHandler {
 		_, all := containerd.Handlers(tree)
 		model, exists := all[g.Asked[goal.Like]].(map[string]any)
-		if !exists { // it stays as it is
+		if !exists { // the existing handler stays unchanged
 			model, _ = values[0].Value.(map[string]any)
 		}
 		var ways [][]set
@@ -121,7 +122,7 @@ func waysToSet(g record.Goal, values []goal.Value, tree map[string]any, files []
 		return ways
 	}
 	names := []string{containerd.NRIPlugin}
-	if version < 2 { // plugins have short names there
+	if version < 2 { // in version 1, plugins have short names
 		names = []string{"nri", containerd.NRIPlugin}
 	}
 	var ways [][]set
@@ -137,8 +138,8 @@ func waysToSet(g record.Goal, values []goal.Value, tree map[string]any, files []
 	return ways
 }
 
-// criPlugins returns the names by which files of a version can set handlers: the version's own, and those by which they
-// do, since containerd 2.2 ignores the one where a file has another.
+// criPlugins returns the plugin names under which files of a version can set handlers: the version's own name, and the
+// names that the files use. If a file uses another name, containerd 2.2 ignores the version's own name.
 func criPlugins(files []containerd.File, version int) []string {
 	names := []string{containerd.CRIPlugin(version)}
 	for _, name := range containerd.CRIPlugins {
@@ -152,8 +153,9 @@ func criPlugins(files []containerd.File, version int) []string {
 	return names
 }
 
-// waysToSetHandler returns ways to write a handler: as the files write its model, or as containerd prints it; and the
-// same with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
+// waysToSetHandler returns ways to write a handler: with the values from the files of its model, or with the values
+// that containerd prints. Each way also exists with the handlers that no file contains, because containerd 1.x drops
+// its built-in handlers if a file contains any handler.
 func waysToSetHandler(files []containerd.File, plugin, name, like, file string,
 	model, all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
@@ -179,25 +181,25 @@ func waysToSetHandler(files []containerd.File, plugin, name, like, file string,
 	return ways
 }
 
-// handlerTable returns what files say of a handler; a later one adds to an earlier one.
+// handlerTable returns a handler's table from the files. A later file adds to an earlier file.
 func handlerTable(files []containerd.File, plugin, name string) map[string]any {
 	all := map[string]any{}
 	for _, f := range files {
 		found, _ := tomledit.Lookup(f.Tree, "plugins", plugin, "containerd", "runtimes", name)
-		table, _ := found.(map[string]any) // else containerd refuses it
+		table, _ := found.(map[string]any) // containerd refuses any other type
 		maps.Copy(all, tomledit.Clone(table))
 	}
 	return all
 }
 
-// unusable says that the base spec in a file is in the way.
+// unusable returns the error for a base spec that containerd cannot use.
 func unusable(file string, err error) error {
-	return fmt.Errorf("the base spec %[1]s cannot be used: %[2]w: write it with rdma-spec generate --to %[1]s; without "+
-		"it, containerd does not serve CRI", file, files.Cause(err))
+	return fmt.Errorf("containerd cannot use the base spec %[1]s, and does not serve CRI without it: %[2]w; to write "+
+		"the base spec, run rdma-spec generate --to %[1]s", file, files.Cause(err))
 }
 
-// baseSpecs reports the first base spec of the handlers with which CRI does not start. The one that is planned is
-// written in any case.
+// baseSpecs returns an error for the handlers' first base spec with which CRI does not start. It ignores the planned
+// base spec, which is always written.
 func (d Editor) baseSpecs(tree map[string]any) error {
 	_, handlers := containerd.Handlers(tree)
 	planned, isHandler := strings.CutPrefix(d.Goal.Feature, goal.Handler)
@@ -209,7 +211,7 @@ func (d Editor) baseSpecs(tree map[string]any) error {
 		}
 		text, err := os.ReadFile(files.Below(d.Root, file))
 		if err == nil {
-			err = json.Unmarshal(text, &specs.Spec{}) // as containerd does
+			err = json.Unmarshal(text, &specs.Spec{}) // as in containerd
 		}
 		if err != nil {
 			return unusable(files.Below(d.Root, file), err)
@@ -218,7 +220,7 @@ func (d Editor) baseSpecs(tree map[string]any) error {
 	return nil
 }
 
-// baseSpec returns the base spec of a handler, nil where it has none.
+// baseSpec returns the base spec of a handler; nil if the handler has no base spec.
 func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 	file, _ := handler[containerd.BaseSpecKey].(string)
 	if file == "" {

@@ -84,7 +84,7 @@ func TestHandler_existingTemplates(t *testing.T) {
 		"an old one": {"2.4.2", map[string]string{"config.toml.tmpl": theirs, "config.toml": "version = 2\n[debug]"},
 			"config.toml.tmpl " + theirs + "\n# rdma-spec configure wrote the lines from here, below a line that had no newline at its end\n["},
 		"one that others have changed since": {"2.4.2", map[string]string{"config.toml.tmpl": theirs},
-			"error: config.toml is older than its template: k3s generates this file when it starts, so start k3s once, and rerun this command"},
+			"error: config.toml is older than its template: start k3s once to generate the file, and then rerun this command"},
 		"both": {"2.4.2", map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"},
 			"config-v3.toml.tmpl # new\n# rdma-spec configure wrote the lines from here\nversion = "},
 		"one of its own": {"2.4.2", map[string]string{"config-v3.toml.tmpl": "[debug]\n"}, "config-v3.toml.tmpl imports = "},

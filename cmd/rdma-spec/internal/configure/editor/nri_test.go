@@ -22,11 +22,11 @@ func TestNRI_failingPrograms(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
 		"no version": {"echo hello", "does not print a version"},
 		"no dump": {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed " +
-			"to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3: correct it first"},
+			"to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3; correct the error first"},
 		"no TOML":          {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
 		"no configuration": {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
 		"no word": {"[ $1 = --version ] && echo containerd x v2.4.2",
-			"config.toml: exit status 1: correct it first"},
+			"config.toml: exit status 1; correct the error first"},
 		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`,
 			"config.toml imports /nowhere/x.toml, which does not exist, so containerd does not start: correct " +
 				"the import first"},
@@ -72,7 +72,7 @@ func TestGeneratedFiles(t *testing.T) {
 	const rke2 = "data/agent/etc/containerd/"
 	root := scratch.With(t, map[string]string{"usr/bin/containerd": "", "x/config.toml": text, "data/bin/containerd": "",
 		"etc/rancher/rke2/config.yaml": "data-dir: /data\n", rke2 + "config.toml": text}, 0o600)
-	for config, want := range map[string]string{"x/config.toml": "config.toml is generated, so a change to it would",
+	for config, want := range map[string]string{"x/config.toml": "config.toml is generated, so a change to this file would",
 		rke2 + "config.toml": rke2 + "config-v3.toml.tmpl"} {
 		d, err := containerd.Choose(containerd.Find(root), filepath.Join(root, config), root)
 		if err != nil {

@@ -18,22 +18,23 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 )
 
-// Dir is that of our own files, beside the configuration.
+// Dir is the directory of our own files, next to the configuration.
 const Dir = "rdma-spec.d"
 
-// readOnly ends what is said of a file that cannot be written.
+// readOnly ends the message about a file that cannot be written.
 const readOnly = " is on a read-only file system"
 
-// place is where a change can be made.
+// place is a possible place for a change.
 type place struct {
-	files []string // that are written: one of our own, or those that get the same block
+	files []string // the files to write: one of our own files, or the files that get the same block
 	block bool
-	by    string // the file that gets an import of our own file's directory; empty where it is imported already
+	by    string // the file that gets an import of our own file's directory; empty if it is already imported
 }
 
-// places returns the places for a change, the best one first, and why some are none: a file of our own in a directory
-// that is imported, and one in our directory, with an import; and else our block in a file of others. In containerd
-// 1.x, an own file would take away the rest of CRI's section, unless the platform merges it.
+// places returns the places for a change, with the best place first, and the reasons why other places are unfit. The
+// best places are a file of our own in a directory that is already imported, and a file in our own directory, which we
+// import. The last resort is our block in a file of others. In containerd 1.x, a file of our own would replace the rest
+// of CRI's section, unless the platform merges it.
 func (w *writing) places(ctx context.Context, g record.Goal, files []containerd.File, ways [][]set) (all []place,
 	unfit []string, err error) {
 	source, err := w.Source(ctx, w.staged)
@@ -49,7 +50,7 @@ func (w *writing) places(ctx context.Context, g record.Goal, files []containerd.
 	}
 	for _, file := range slices.Backward(files[1:]) {
 		sets := slices.ContainsFunc(ways, func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) })
-		if old && w.DropIns == "" && sets { // a tool may write it anew from the other one
+		if old && w.DropIns == "" && sets { // a tool can regenerate this file from the source
 			all = append(all, place{files: []string{file.Path, source}, block: true},
 				place{files: []string{file.Path}, block: true})
 		}
@@ -70,7 +71,7 @@ func (w *writing) ownFiles(name, source string, files []containerd.File) (all []
 	own := func(dir, name, by string) {
 		all = append(all, place{files: []string{w.Below(filepath.Join(dir, name))}, by: by})
 	}
-	if w.DropIns != "" { // which the platform reads in the order of their names
+	if w.DropIns != "" { // the platform reads its files in the order of their names
 		own(w.DropIns, "90-"+name, "")
 		own(w.DropIns, "zz-"+name, "")
 		return all
@@ -80,14 +81,14 @@ func (w *writing) ownFiles(name, source string, files []containerd.File) (all []
 	for _, f := range files {
 		for _, pattern := range f.Imports() {
 			dir, base := filepath.Split(pattern)
-			takes, _ := filepath.Match(base, name)                // a bad pattern takes nothing
-			isOurs := w.Below(filepath.Join(w.Root, dir)) == ours // that import is of each of our files
+			takes, _ := filepath.Match(base, name)                // an invalid pattern matches nothing
+			isOurs := w.Below(filepath.Join(w.Root, dir)) == ours // each of our files has this import
 			if takes && !isOurs && strings.Contains(base, "*") && !strings.ContainsAny(dir, `*?[\`) {
 				own(filepath.Join(w.Root, dir), name, "")
 			}
 		}
 	}
-	template, _ := w.staged.Read(source) // what cannot be read is not written
+	template, _ := w.staged.Read(source) // a file that cannot be read is not written
 	if w.Template == "" || template != nil && !containerd.IncludesBase(template) {
 		own(ours, name, source)
 	}
@@ -102,7 +103,7 @@ func (w *writing) ownFiles(name, source string, files []containerd.File) (all []
 	return all
 }
 
-// unfit says why a file is not written; nothing where it can be.
+// unfit returns the reason why a file cannot be written; "" if it can.
 func (w *writing) unfit(path string) string {
 	name := w.OnNode(path)
 	switch {

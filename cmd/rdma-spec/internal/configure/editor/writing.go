@@ -18,14 +18,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// writing is an attempt to meet goals: files as they would be.
+// writing is an attempt to meet goals: the files with their new contents.
 type writing struct {
 	Editor
 	staged  containerd.Contents
-	planned change.Plan // without what the files are now
+	planned change.Plan // without the current contents of the files
 }
 
-// write writes values of a feature to a place. The wanted effective configuration has all of a section.
+// write writes values of a feature to a place. The intended effective configuration contains the complete section.
 func (w *writing) write(feature string, p place, version int, sets []set, want map[string]any) error {
 	if p.block {
 		for _, path := range p.files {
@@ -43,16 +43,16 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 	if err != nil {
 		return err
 	}
-	w.stage(change.File{Feature: feature, Path: p.files[0], Content: fmt.Appendf(nil, "# Written by rdma-spec configure; "+
-		"rdma-spec configure --revert removes it.\nversion = %d\n\n%s", version, lines)})
+	w.stage(change.File{Feature: feature, Path: p.files[0], Content: fmt.Appendf(nil, "# Written by rdma-spec configure. "+
+		"To remove this file, run rdma-spec configure --revert.\nversion = %d\n\n%s", version, lines)})
 	if p.by == "" {
 		return nil
 	}
 	return w.writeImport(feature, p, version)
 }
 
-// writeImport imports the directory of a file of ours, at the end of a file's imports. It is the goal's as long as the
-// file is, also where another goal has added it.
+// writeImport adds the directory of one of our files to the end of a file's imports. The import belongs to the goal as
+// long as our file does, even if another goal added the import.
 func (w *writing) writeImport(feature string, p place, version int) error {
 	part := record.Part{Feature: feature, Path: []string{"imports"},
 		Element: w.OnNode(filepath.Join(filepath.Dir(p.files[0]), "*.toml"))}
@@ -77,7 +77,7 @@ func (w *writing) writeImport(feature string, p place, version int) error {
 	return nil
 }
 
-// inserted returns what a text has more than before, in one place.
+// inserted returns the text that was inserted in one place.
 func inserted(before, after []byte) string {
 	at := 0
 	for at < len(before) && before[at] == after[at] {
@@ -86,7 +86,7 @@ func inserted(before, after []byte) string {
 	return string(after[at : at+len(after)-len(before)])
 }
 
-// writeBlock adds values to the block of a file, but for containerd's own handlers that the file has.
+// writeBlock adds values to the block of a file. If the file already contains one of the values, it returns an error.
 func (w *writing) writeBlock(feature, path string, version int, sets []set) error {
 	text, err := w.staged.Read(path)
 	if err != nil {
@@ -133,7 +133,7 @@ func (w *writing) writeBlock(feature, path string, version int, sets []set) erro
 	return nil
 }
 
-// isThere says that a table of others is in the way.
+// isThere returns the error for a table that others have already written.
 func isThere(s set) error {
 	table := s.path
 	if _, isTable := s.value.(map[string]any); !isTable {
@@ -142,7 +142,7 @@ func isThere(s set) error {
 	return fmt.Errorf("the table %s already exists, and a block cannot extend it", strings.Join(table, "."))
 }
 
-// stage stages a file, with the parts that it has already.
+// stage stages a file, and keeps the parts that are already planned.
 func (w *writing) stage(f change.File) {
 	w.staged[f.Path] = f.Content
 	i := slices.IndexFunc(w.planned, func(planned change.File) bool { return planned.Path == f.Path })
@@ -156,20 +156,21 @@ func (w *writing) stage(f change.File) {
 	w.planned[i] = f
 }
 
-// checkReaches reports an error where the files do not give the wanted effective configuration.
+// checkReaches returns an error if the files do not result in the intended effective configuration.
 func (w *writing) checkReaches(ctx context.Context, want map[string]any) error {
 	got, err := w.Effective(ctx, w.staged)
 	if err != nil {
 		return err
 	}
 	if paths := goal.Differences(got, want); paths != nil {
-		return fmt.Errorf("the effective configuration would differ from the intended one at %s", strings.Join(paths[0], "."))
+		return fmt.Errorf("the effective configuration would differ from the intended configuration at %s",
+			strings.Join(paths[0], "."))
 	}
 	return nil
 }
 
-// plan returns the change of the files: a file that names another one after it, and those that no longer have anything
-// for the goal at the end.
+// plan returns the changes of the files. A file that names another file comes after that file. Files that no longer
+// contain values for the goal come last.
 func (w *writing) plan() (planned change.Plan, err error) {
 	planned = w.planned
 	for _, path := range slices.Sorted(maps.Keys(w.Without)) {
@@ -185,7 +186,7 @@ func (w *writing) plan() (planned change.Plan, err error) {
 	return change.Whole(planned...)
 }
 
-// tables writes the values, which are of tables that a file does not have.
+// tables writes values as tables that a file does not yet contain.
 func tables(sets []set) ([]byte, error) {
 	tree := map[string]any{}
 	for _, s := range sets {

@@ -12,83 +12,84 @@ import (
 
 // Kubelet is the node's kubelet.
 type Kubelet struct {
-	PID  int    `json:"pid"`            // 0 where none runs
-	Unit string `json:"unit,omitempty"` // its systemd unit; "" where it is unknown
-	Root string `json:"root,omitempty"` // its --root-dir
-	// DevicePlugins and PodResources say whether its sockets exist, below its root.
+	PID  int    `json:"pid"`            // 0 if no kubelet is running
+	Unit string `json:"unit,omitempty"` // the kubelet's systemd unit; "" if unknown
+	Root string `json:"root,omitempty"` // the kubelet's --root-dir
+	// DevicePlugins and PodResources report whether the kubelet's sockets exist under its root.
 	DevicePlugins bool `json:"devicePlugins"`
 	PodResources  bool `json:"podResources"`
-	// NotMounted means that not even the directory of the device plugins' socket is there: a container has it only if it
-	// is mounted.
+	// NotMounted means that the directory of the device plugins' socket is missing. In a container, the directory exists
+	// only if the container mounts the directory.
 	NotMounted bool `json:"notMounted,omitempty"`
-	// Error is why the pod resources API does not answer; Late means that it did not in time.
+	// Error is why the pod resources API does not respond. Late means that the API did not respond in time.
 	Error string `json:"error,omitempty"`
 	Late  bool   `json:"late,omitempty"`
-	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that
-	// device plugins or pods of this node have had and that has no device now is there with 0.
+	// Allocatable counts each resource's devices that the kubelet can allocate, by resource name. The count is 0 for a
+	// resource that device plugins or pods of this node had before and that has no devices now.
 	Allocatable map[string]int `json:"allocatable,omitempty"`
-	// Given are the resources with RDMA of each container that has some, by NAMESPACE/POD/CONTAINER. A copy has them of
-	// the listing.
+	// Given lists the RDMA resources of each container that has any, by NAMESPACE/POD/CONTAINER. In a support bundle, the
+	// listing contains these resources.
 	Given map[string][]string `json:"-"`
-	// Functions are the PCI functions that device plugins gave containers, as Given.
+	// Functions lists the PCI functions that device plugins allocated to containers, with the keys of Given.
 	Functions map[string][]Function `json:"-"`
 }
 
-// Function is a PCI function that a container was given as a resource.
+// Function is a PCI function that was allocated to a container as a resource.
 type Function struct {
 	Resource string `json:"resource"`
 	PCI      string `json:"pci"`
 }
 
-// Injecting are NRI plugins that give a container the devices that annotations of its pod name, by the names of their
-// programs: with the annotation.
+// Injecting maps the program names of NRI plugins to pod annotations. Each plugin injects the devices that its
+// annotation lists.
 var Injecting = map[string]string{
 	"device_injector":      "devices.gke.io",    // GKE's
 	"nvidia-ctk-installer": "nvidia.cdi.k8s.io", // NVIDIA's container toolkit, in NRI mode
 	"device-injector":      "devices.noderesource.dev",
 }
 
-// Conflicting are NRI plugins that set the rlimits and devices that pods ask for.
+// Conflicting lists NRI plugins that set the rlimits and devices that pods request.
 var Conflicting = []string{"ulimit-adjuster", "device-injector"}
 
-// PluginName is the program of the plugin.
+// PluginName is the name of the plugin's program.
 const PluginName = "nri-rdma"
 
-// Plugin is what is installed and runs of the plugin.
+// Plugin describes the plugin's installation and its processes.
 type Plugin struct {
-	Unit      bool            `json:"unit"`               // systemd has its unit
+	Unit      bool            `json:"unit"`               // systemd has the plugin's unit
 	Launched  string          `json:"launched,omitempty"` // the file that the runtime launches
 	Processes []PluginProcess `json:"processes,omitempty"`
 	Policy    PolicyInForce   `json:"policy"`
-	Tool      string          `json:"tool,omitempty"` // the version of the rdma-spec that looked
+	Tool      string          `json:"tool,omitempty"` // the version of rdma-spec that read the state
 }
 
 // PluginProcess is a process of an NRI plugin.
 type PluginProcess struct {
-	Name        string    `json:"name"` // nri-rdma, or one of those that set the same things
+	Name        string    `json:"name"` // nri-rdma, or a plugin of Injecting or Conflicting
 	PID         int       `json:"pid"`
-	InContainer bool      `json:"inContainer,omitempty"` // it is not a service, but of a DaemonSet
-	Validator   bool      `json:"validator,omitempty"`   // it is nri-rdma --validate
+	InContainer bool      `json:"inContainer,omitempty"` // the process belongs to a DaemonSet, not to a service
+	Validator   bool      `json:"validator,omitempty"`   // the process is nri-rdma --validate
 	Started     time.Time `json:"started"`
-	Replaced    bool      `json:"replaced,omitempty"`    // its program was replaced since it started
-	Config      string    `json:"config,omitempty"`      // its configuration file
-	ConfigError string    `json:"configError,omitempty"` // why that file is not a configuration
-	// Handover is the directory of the node where it meets the process that replaces it, "" if it has none. Those that
-	// meet are one plugin: only one of them is registered, and during an update of a DaemonSet there are two.
+	Replaced    bool      `json:"replaced,omitempty"`    // the program was replaced after the process started
+	Config      string    `json:"config,omitempty"`      // the process's configuration file
+	ConfigError string    `json:"configError,omitempty"` // why the configuration file is invalid
+	// Handover is the node's directory through which the process hands over to its replacement; "" if it has no such
+	// directory. Processes with the same directory are one plugin. During an update of a DaemonSet, two such processes
+	// run, and only one of them is registered.
 	Handover string `json:"handover,omitempty"`
 }
 
-// PolicyInForce is the file that the registered plugin writes.
+// PolicyInForce describes the file to which the registered plugin writes its policy.
 type PolicyInForce struct {
 	Exists bool   `json:"exists"`
-	Lives  bool   `json:"lives"` // the plugin that wrote it runs
+	Lives  bool   `json:"lives"` // the plugin that wrote the file is running
 	Source string `json:"source,omitempty"`
-	// Version is the writer's; "" where it does not say.
+	// Version is the version of the plugin that wrote the file; "" if the file does not contain the version.
 	Version string `json:"version,omitempty"`
-	Error   string `json:"error,omitempty"` // why it cannot be used; not that its writer has ended
+	Error   string `json:"error,omitempty"` // why the file cannot be used; "" if only its writer has exited
 }
 
-// Own returns the processes of the plugin, without those of the validator.
+// Own returns the plugin's processes without the validator's processes.
 func (p Plugin) Own() []PluginProcess {
 	return slices.DeleteFunc(slices.Clone(p.Processes),
 		func(q PluginProcess) bool { return q.Name != PluginName || q.Validator })

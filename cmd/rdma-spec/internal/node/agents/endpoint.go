@@ -16,9 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Endpoint returns the socket of the runtime that the kubelet of a node uses, where it says so: on the
-// command line of the process that runs or else of its unit, in what kubeadm has it add there, or in its configuration.
-// "" is unknown.
+// Endpoint returns the runtime socket that a node's kubelet uses, or "" if the socket is unknown. The sources are the
+// command line of the running kubelet or of its unit, the flags that kubeadm adds, and the kubelet's configuration.
 func Endpoint(t process.Table) string {
 	root := t.Root
 	kubelet := process.Starts(root, "kubelet.service")
@@ -30,7 +29,7 @@ func Endpoint(t process.Table) string {
 	}
 	endpoint := kubelet.Flag("--container-runtime-endpoint")
 	if endpoint == "" {
-		text, _ := os.ReadFile(files.Below(root, "/var/lib/kubelet/kubeadm-flags.env")) // it needs not be there
+		text, _ := os.ReadFile(files.Below(root, "/var/lib/kubelet/kubeadm-flags.env")) // the file is optional
 		between := func(r rune) bool { return strings.ContainsRune(" \n\"'", r) }
 		added := process.Process{Args: strings.FieldsFunc(string(text), between)}
 		endpoint = added.Flag("--container-runtime-endpoint")
@@ -38,12 +37,12 @@ func Endpoint(t process.Table) string {
 	if endpoint == "" {
 		configs := []string{files.Below(root, cmp.Or(kubelet.Flag("--config"), "/var/lib/kubelet/config.yaml"))}
 		if dir := kubelet.Flag("--config-dir"); dir != "" {
-			dropIns, _ := filepath.Glob(filepath.Join(files.Below(root, dir), "*.conf")) // a bad pattern is the only error
+			dropIns, _ := filepath.Glob(filepath.Join(files.Below(root, dir), "*.conf")) // fails only for a bad pattern
 			configs = append(configs, dropIns...)
 		}
 		for _, file := range slices.Backward(configs) {
 			var says struct{ ContainerRuntimeEndpoint string }
-			text, _ := os.ReadFile(file) // it needs not be there
+			text, _ := os.ReadFile(file) // the file is optional
 			if yaml.Unmarshal(text, &says) == nil && endpoint == "" {
 				endpoint = says.ContainerRuntimeEndpoint
 			}

@@ -24,10 +24,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// kubelets are the processes that are a kubelet, or have one in them.
+// kubelets lists the names of processes that are or contain a kubelet.
 var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 
-// ReadKubelet answers how the kubelet of the node below a root does.
+// ReadKubelet reads the state of the kubelet on the node under a root.
 func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	var answer Kubelet
 	for _, p := range process.ReadTable(root).Called(kubelets...) {
@@ -46,7 +46,7 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	answer.DevicePlugins = isSocket(filepath.Join(dir, "device-plugins/kubelet.sock"))
 	_, err := os.Stat(filepath.Join(dir, "device-plugins"))
 	answer.NotMounted = errors.Is(err, fs.ErrNotExist)
-	if answer.NotMounted { // a container has the socket mounted at the usual place
+	if answer.NotMounted { // in a container, the socket is mounted at the usual path
 		socket = files.Below(root, "var/lib/kubelet/pod-resources/kubelet.sock")
 	}
 	answer.PodResources = isSocket(socket)
@@ -60,8 +60,8 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	return answer, nil
 }
 
-// inContainer reports whether a kubelet that is in a container, as on Talos, is the node's: it has the node's
-// directory.
+// inContainer reports whether a kubelet that runs in a container, as on Talos, is the node's kubelet. The node's
+// kubelet uses the node's directory.
 func inContainer(root string, p process.Process) bool {
 	const dir = "var/lib/kubelet"
 	its, err := os.Stat(p.File(root, "root/"+dir))
@@ -74,13 +74,13 @@ func isSocket(file string) bool {
 	return err == nil && info.Mode().Type() == os.ModeSocket
 }
 
-// allocatable asks the kubelet which devices it could give away, and which resources with RDMA containers hold.
+// allocatable queries the kubelet for its allocatable devices, and for the RDMA resources of each container.
 func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 	conn, err := localrpc.NewClient(localrpc.Dialer(socket))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing is lost with it
+	defer func() { _ = conn.Close() }() // an error loses no data
 	api := podresources.NewPodResourcesListerClient(conn)
 	all, err := api.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
 	if err != nil {
@@ -113,13 +113,13 @@ func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 	return err
 }
 
-// pciForm is the ID of a device where a device plugin gives PCI functions.
+// pciForm matches device IDs of a device plugin that allocates PCI functions.
 var pciForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// remembered adds the resources that the kubelet's checkpoint has, and that have no device now.
+// remembered adds the resources in the kubelet's checkpoint that have no devices now.
 func remembered(file string, answer *Kubelet) {
 	if answer.Allocatable == nil {
-		return // what is there now is unknown
+		return // the current resources are unknown
 	}
 	var checkpoint struct {
 		Data struct {
@@ -129,7 +129,7 @@ func remembered(file string, answer *Kubelet) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
-		return // the kubelet has none before the first device plugin
+		return // before the first device plugin, no checkpoint exists
 	}
 	for name := range checkpoint.Data.RegisteredDevices {
 		answer.Allocatable[name] += 0

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// LaunchedDir has the plugins that a runtime launches.
+	// LaunchedDir is the directory with the plugins that a runtime launches.
 	LaunchedDir = "opt/nri/plugins"
-	// largestConfig bounds a configuration that is read.
+	// largestConfig is the maximum size of a configuration, in bytes.
 	largestConfig = 1 << 20
 )
 
-// launchedName is the name of a plugin that a runtime launches: 90-rdma.
+// launchedName matches the file name of a plugin that a runtime launches, such as 90-rdma.
 var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 
-// ReadPlugin answers which NRI plugins run on the node below a root, and which policy is in force. tool is the version
-// of whoever asks.
+// ReadPlugin returns the NRI plugins that run on the node under a root, and the policy in force. tool is the caller's
+// version.
 func ReadPlugin(root, tool string) Plugin {
 	answer := Plugin{Tool: tool, Unit: process.HasUnit(root, PluginName+".service"), Policy: ReadPolicyInForce(root)}
 	for _, program := range Launched(root) {
@@ -45,9 +45,9 @@ func ReadPlugin(root, tool string) Plugin {
 	return answer
 }
 
-// Launched returns the programs of the plugin that a runtime launches, under any index.
+// Launched returns the plugin's programs that a runtime launches, with any index in their names.
 func Launched(root string) (found []string) {
-	programs, _ := filepath.Glob(files.Below(root, LaunchedDir) + "/*") // a bad pattern is the only error
+	programs, _ := filepath.Glob(files.Below(root, LaunchedDir) + "/*") // fails only for a bad pattern
 	for _, program := range programs {
 		if launched := filepath.Base(program); launched != PluginName && pluginName(launched) == PluginName {
 			found = append(found, LaunchedDir+"/"+launched)
@@ -56,13 +56,14 @@ func Launched(root string) (found []string) {
 	return found
 }
 
-// canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.
+// canBePlugin reports whether a process name can belong to a plugin. The kernel truncates names to 15 characters.
 func canBePlugin(comm string) bool {
 	return slices.ContainsFunc(slices.AppendSeq(append([]string{PluginName}, Conflicting...), maps.Keys(Injecting)),
 		func(name string) bool { return strings.HasPrefix(name, pluginName(comm)) })
 }
 
-// pluginName returns the name of a plugin by that of its program, which says when a runtime calls it if it launches it.
+// pluginName returns the plugin's name for a program's name. If a runtime launches the program, the name begins with
+// the plugin's index.
 func pluginName(program string) string {
 	launched := launchedName.FindStringSubmatch(program)
 	switch {
@@ -74,8 +75,8 @@ func pluginName(program string) string {
 	return launched[1]
 }
 
-// pluginProcess looks at a process. In a container, only what NRI's socket is mounted for is a plugin: anybody can call
-// a program so.
+// pluginProcess examines a process. A process in a container counts as a plugin only if NRI's socket is mounted for the
+// process, because any program can have a plugin's name.
 func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 	if p.Exe == "" || len(p.Args) == 0 {
 		return q, false
@@ -95,14 +96,14 @@ func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 	return q, true
 }
 
-// mountsNRI reports whether a process sees the node's directory of NRI.
+// mountsNRI reports whether the node's NRI directory is mounted for a process.
 func mountsNRI(root string, p process.Process) bool {
 	return slices.ContainsFunc(process.Mounts(root, p.PID, nil), func(m *mountinfo.Info) bool {
 		return strings.Contains(m.Mountpoint+"/", "/nri/") || strings.HasSuffix(m.Mountpoint, "/nri.sock")
 	})
 }
 
-// handover returns the directory of the node that is mounted where a plugin meets the one that replaces it.
+// handover returns the node's directory that is mounted at the plugin's --handover path.
 func handover(root string, p process.Process) (dir string) {
 	for _, m := range process.Mounts(root, p.PID, mountinfo.SingleEntryFilter(p.Flag("--handover"))) {
 		dir = m.Root
@@ -110,7 +111,7 @@ func handover(root string, p process.Process) (dir string) {
 	return dir
 }
 
-// config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.
+// config returns a plugin's configuration file, and what is wrong with the file. The default file can be missing.
 func config(root string, p process.Process) (name, problem string) {
 	name = p.Flag("--config")
 	named := name != ""
@@ -119,9 +120,9 @@ func config(root string, p process.Process) (name, problem string) {
 	}
 	tree, err := files.Open(p.File(root, "root"))
 	if err != nil {
-		return "", "" // it has ended, or may not be looked at
+		return "", "" // the process has exited, or access is denied
 	}
-	defer func() { _ = tree.Close() }() // it was only read
+	defer func() { _ = tree.Close() }() // opened only for reading
 	text, err := tree.Read(strings.TrimPrefix(filepath.Clean(name), "/"), largestConfig)
 	if !named && errors.Is(err, fs.ErrNotExist) {
 		return "", ""

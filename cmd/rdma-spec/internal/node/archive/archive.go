@@ -20,24 +20,24 @@ import (
 	"time"
 )
 
-// What an archive holds at most. A node with 16 HCAs and 5,000 processes stays far below.
+// The maximum content of an archive. A node with 16 HCAs and 5,000 processes stays far below these limits.
 const (
-	MaxFile    = 32 << 20  // bytes of a file: of all containers, privileged ones have each device of the node
-	MaxTotal   = 256 << 20 // bytes of the archive when it is not compressed
+	MaxFile    = 32 << 20  // bytes of a file; large, because a privileged container lists each device of the node
+	MaxTotal   = 256 << 20 // bytes of the uncompressed archive
 	MaxEntries = 200_000
 	maxPath    = 1024 // bytes of a path, or of a link's target
 )
 
 // Entry is a directory, a link, or a regular file.
 type Entry struct {
-	Name    string // below the root, with slashes
+	Name    string // relative to the root, with slashes
 	Dir     bool
-	Link    string // where the link leads, relative to its directory; "" for other entries
+	Link    string // the link's target, relative to its directory; "" for other entries
 	Content []byte // of a regular file
 }
 
-// Write writes an archive. The same entries give the same bytes, in whichever order they come. Directories that entries
-// are in and that are not among them are added.
+// Write writes an archive. The same entries produce the same bytes in any order. Write adds the entries' missing parent
+// directories.
 func Write(w io.Writer, entries []Entry) error {
 	all := withDirs(entries)
 	var count bounds
@@ -52,7 +52,7 @@ func Write(w io.Writer, entries []Entry) error {
 	compressed := gzip.NewWriter(w)
 	packed := tar.NewWriter(compressed)
 	for _, e := range all {
-		// The one time is there because zero is not the same for all readers.
+		// The time is set because readers interpret a zero time differently.
 		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600,
 			Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
 		switch {
@@ -78,7 +78,7 @@ func Write(w io.Writer, entries []Entry) error {
 	return compressed.Close()
 }
 
-// withDirs returns the entries in the order of their names, each behind the directory that it is in.
+// withDirs returns the entries sorted by name, with each directory before its entries.
 func withDirs(entries []Entry) []Entry {
 	all := slices.Clone(entries)
 	dirs := map[string]bool{".": true, "/": true}
@@ -95,13 +95,13 @@ func withDirs(entries []Entry) []Entry {
 	return all
 }
 
-// bounds counts what an archive holds.
+// bounds counts the entries and bytes of an archive.
 type bounds struct {
 	entries int
 	total   int64
 }
 
-// add counts an entry, and refuses one that is too much.
+// add counts an entry, and rejects an entry that exceeds a limit.
 func (b *bounds) add(name, link string, size int64) error {
 	const header = 512 // bytes of an entry without its content
 	b.entries++
@@ -114,14 +114,14 @@ func (b *bounds) add(name, link string, size int64) error {
 	case size > MaxFile:
 		return fmt.Errorf("%.80q is larger than %d bytes", name, MaxFile)
 	case b.entries > MaxEntries:
-		return fmt.Errorf("it has more than %d entries", MaxEntries)
+		return fmt.Errorf("the support bundle has more than %d entries", MaxEntries)
 	case b.total > MaxTotal:
-		return fmt.Errorf("it is larger than %d bytes", MaxTotal)
+		return fmt.Errorf("the support bundle is larger than %d bytes", MaxTotal)
 	}
 	return nil
 }
 
-// isLocal reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
+// isLocal reports whether a name is a clean path relative to the root, without "..", empty parts, and zero bytes.
 func isLocal(name string) bool {
 	return filepath.IsLocal(name) && path.Clean(name) == name && !strings.Contains(name, "\x00")
 }

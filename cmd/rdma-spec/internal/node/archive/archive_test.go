@@ -155,7 +155,7 @@ func TestUnpack_hostileArchives(t *testing.T) {
 		"links in a circle": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "y", kind: tar.TypeSymlink,
 			link: "x"}}, "cannot be followed"},
 		"a file through a link": {[]a{etc, {name: "x", kind: tar.TypeSymlink, link: "etc"},
-			{name: "x/y", kind: tar.TypeReg}}, "has no top-level directory"},
+			{name: "x/y", kind: tar.TypeReg}}, "the parent directory is missing from the support bundle, or is a link"},
 		"a file in place of a link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"},
 			{name: "x", kind: tar.TypeReg}}, "file exists"},
 		"a hard link": {[]a{{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}},
@@ -196,11 +196,11 @@ func TestArchivesAreBounded(t *testing.T) {
 		heavy = append(heavy, Entry{Name: strings.Repeat("x", i+1), Content: large})
 	}
 	for want, entries := range map[string][]Entry{
-		"it has more than 200000 entries":         many,
-		"it is larger than 268435456 bytes":       heavy,
-		"is larger than 33554432 bytes":           {{Name: "x", Content: make([]byte, MaxFile+1)}},
-		"occurs twice":                            {{Name: "x"}, {Name: "x"}},
-		"is not a path inside the support bundle": {{Name: "x/../../y"}},
+		"the support bundle has more than 200000 entries":   many,
+		"the support bundle is larger than 268435456 bytes": heavy,
+		"is larger than 33554432 bytes":                     {{Name: "x", Content: make([]byte, MaxFile+1)}},
+		"occurs twice":                                      {{Name: "x"}, {Name: "x"}},
+		"is not a path inside the support bundle":           {{Name: "x/../../y"}},
 	} {
 		if err := Write(&bytes.Buffer{}, entries); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -210,7 +210,7 @@ func TestArchivesAreBounded(t *testing.T) {
 	const limit = 1 << 20
 	padded := append(packed(t, a{name: "x", kind: tar.TypeReg}), make([]byte, limit)...)
 	if err := unpack(compressed(t, padded), scratch.Dir(t), limit); err == nil || !strings.Contains(err.Error(),
-		"it is larger than 1048576 bytes") {
+		"the support bundle is larger than 1048576 bytes") {
 		t.Errorf("with a mebibyte of zeros: error %v", err)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// onSignal does something before a signal ends the program, unless it is stopped. A stop that comes too late waits for
-// the end. SIGPIPE is what ends it if nobody reads its output any longer.
+// onSignal calls do before a signal ends the program, unless the caller calls stop first. A stop after the signal
+// blocks until the program ends. SIGPIPE ends the program if its output has no reader.
 func onSignal(do func()) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
-		if !signal.Ignored(s) { // nohup has SIGHUP ignored
+		if !signal.Ignored(s) { // nohup ignores SIGHUP
 			signal.Notify(signals, s)
 		}
 	}
@@ -27,11 +27,11 @@ func onSignal(do func()) (stop func()) {
 		}
 		do()
 		number, _ := s.(syscall.Signal)
-		if number == syscall.SIGPIPE { // which Go ignores where a write did not cause it
+		if number == syscall.SIGPIPE { // Go ignores a SIGPIPE that no write caused
 			os.Exit(128 + int(number))
 		}
 		signal.Reset()
-		_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
+		_ = syscall.Kill(os.Getpid(), number) // ends the program, as without a handler
 	}()
 	return func() {
 		signal.Stop(signals)

@@ -19,19 +19,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Open returns the directory that a root names: the root itself where it is not a regular file, else a temporary
-// directory into which the archive is unpacked. The caller calls remove at the end; a signal that ends the program
-// before removes the directory, too.
+// Open returns the directory for a root. If the root is a regular file, Open unpacks the archive into a temporary
+// directory. Otherwise, it returns the root itself. The caller must call remove. If a signal ends the program first,
+// the temporary directory is removed, too.
 func Open(root string) (dir string, remove func() error, err error) {
 	info, err := os.Stat(root)
 	if err != nil || !info.Mode().IsRegular() {
-		return root, func() error { return nil }, nil // who reads the directory reports what is wrong with it
+		return root, func() error { return nil }, nil // the code that reads the directory reports errors
 	}
 	file, err := os.Open(root)
 	if err != nil {
 		return "", nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // opened only for reading
 	made, remove, err := temporary()
 	if err != nil {
 		return "", nil, err
@@ -42,14 +42,14 @@ func Open(root string) (dir string, remove func() error, err error) {
 	return made, remove, nil
 }
 
-// temporary makes a directory that no signal leaves behind.
+// temporary creates a directory that is removed even if a signal ends the program.
 func temporary() (dir string, remove func() error, err error) {
 	var making sync.Mutex
 	var made string
 	making.Lock()
 	stop := onSignal(func() {
 		making.Lock()
-		// Whoever unpacks into it meanwhile can keep it from being empty, but soon finds no directory to write to.
+		// A concurrent Unpack can add files, but it soon fails because its directory is missing.
 		for range 100 {
 			if os.RemoveAll(made) == nil {
 				return
@@ -69,32 +69,32 @@ func temporary() (dir string, remove func() error, err error) {
 	}, nil
 }
 
-// Unpack unpacks an archive into an empty directory. It fails where the archive has anything but directories, regular
-// files, and links that stay in the directory, or more than Write puts into one; the directory then has a part of it.
-// Modes, owners, and times are not restored: files have mode 0600, and directories 0700.
+// Unpack unpacks an archive into an empty directory. An archive can contain only directories, regular files, and links
+// within the directory, up to the limits of Write. For any other archive, Unpack fails, and the directory contains part
+// of the archive. Modes, owners, and times are not restored. Files have mode 0600, and directories have mode 0700.
 func Unpack(r io.Reader, dir string) error {
-	// Headers count too, so that an archive of nothing but headers ends.
+	// The limit includes headers, so that it also stops an archive that contains only headers.
 	return unpack(r, dir, 2*MaxTotal)
 }
 
-// unpack unpacks an archive of at most so many bytes when it is not compressed.
+// unpack unpacks an archive whose uncompressed size is at most limit bytes.
 func unpack(r io.Reader, dir string, limit int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // its files are closed one by one
+	defer func() { _ = root.Close() }() // each file was closed separately
 	compressed, err := gzip.NewReader(r)
 	if err != nil {
 		return err
 	}
-	stream := &io.LimitedReader{R: compressed, N: limit + 1} // one more than allowed shows that there is more
+	stream := &io.LimitedReader{R: compressed, N: limit + 1} // the extra byte shows that the archive exceeds the limit
 	u := unpacker{root: root, dirs: map[string]bool{".": true}}
 	if err = u.unpackAll(tar.NewReader(stream)); err == nil {
 		_, err = io.Copy(io.Discard, stream) // up to the checksum
 	}
 	if stream.N == 0 {
-		return fmt.Errorf("it is larger than %d bytes", limit)
+		return fmt.Errorf("the support bundle is larger than %d bytes", limit)
 	}
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func unpack(r io.Reader, dir string, limit int64) error {
 type unpacker struct {
 	root  *os.Root
 	count bounds
-	dirs  map[string]bool // that were made: nothing is written through a link
+	dirs  map[string]bool // created directories; nothing is written through a link
 	links []string
 }
 
@@ -120,7 +120,7 @@ func (u *unpacker) unpackAll(packed *tar.Reader) error {
 		}
 		name := strings.TrimPrefix(strings.TrimSuffix(header.Name, "/"), "./")
 		if header.Typeflag == tar.TypeDir && (name == "." || name == "") {
-			continue // tar has it of a directory's content
+			continue // tar writes this entry for a directory's content
 		}
 		if err := u.count.add(name, header.Linkname, header.Size); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (u *unpacker) unpackAll(packed *tar.Reader) error {
 func (u *unpacker) unpackEntry(name string, header *tar.Header, content io.Reader) error {
 	// guard: directories that are links
 	if !u.dirs[path.Dir(name)] {
-		return errors.New("the support bundle has no top-level directory")
+		return errors.New("the parent directory is missing from the support bundle, or is a link")
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
@@ -151,11 +151,11 @@ func (u *unpacker) unpackEntry(name string, header *tar.Header, content io.Reade
 		_, err = io.Copy(file, content)
 		return errors.Join(err, file.Close())
 	}
-	return fmt.Errorf("it is not a directory, a regular file, or a link (type %q)", header.Typeflag)
+	return fmt.Errorf("the entry is not a directory, a regular file, or a link (type %q)", header.Typeflag)
 }
 
-// checkLinks refuses links that lead out of the directory. It comes last, since a link can lead through others. Only a
-// link that leads nowhere is as harmless as one that leads to something inside.
+// checkLinks rejects links that lead out of the directory. Because a link can lead through other links, checkLinks runs
+// after all entries are unpacked. A dangling link is harmless.
 func (u *unpacker) checkLinks() error {
 	for _, name := range u.links {
 		// guard: links that lead out

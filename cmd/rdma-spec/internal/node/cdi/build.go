@@ -4,9 +4,9 @@
 // Package cdi builds the CDI file for a node's HCAs, reads the CDI files that exist on a node, and checks whether they
 // are up to date.
 //
-// A CDI file identifies device nodes by path, not by number: the runtime reads the number when it creates a container,
-// so a number that changes at boot does no harm. However, the path of an HCA's device can change, too. Package hca
-// decides which HCAs can be used. This package does not know containers.
+// A CDI file identifies device nodes by path, not by number. Because the runtime reads the number when it creates a
+// container, a number that changes at boot does no harm. However, the path of an HCA's device can also change at boot.
+// Package hca decides which HCAs can be used. This package does not read containers.
 package cdi
 
 import (
@@ -23,17 +23,18 @@ import (
 )
 
 const (
-	// Kind is what the names of the devices begin with: rdma.noderesource.dev/hca=mlx5_0.
+	// Kind is the prefix of device names, as in rdma.noderesource.dev/hca=mlx5_0.
 	Kind = "rdma.noderesource.dev/hca"
-	// File is where the file is expected: in memory, since a name can stand for another HCA after a boot.
+	// File is the default path of the CDI file. The path is in memory because a name can refer to a different HCA after a
+	// boot.
 	File = "/var/run/cdi/rdma.yaml"
-	// all is the device that stands for every HCA with an ACTIVE port.
+	// all is the name of the device that includes every HCA with an ACTIVE port.
 	all = "all"
 )
 
-// Build makes the spec of a node's HCAs: a device for each that can be used, by its name, PCI address and netdevs, and
-// one for all that have an ACTIVE port. The spec is nil where no HCA can be used. The notes say what is left out and
-// why; missing are the HCAs that are named and that the node does not have.
+// Build creates the spec for a node's HCAs. The spec has devices for each usable HCA, with the HCA's name, PCI address,
+// and netdevs as device names. One more device includes all HCAs with an ACTIVE port. The spec is nil if no HCA is
+// usable. The notes list omitted HCAs and the reasons. missing lists HCAs in the options that the node lacks.
 func Build(node *hca.Inventory, o Options) (built *specs.Spec, notes, missing []string) {
 	b := builder{node: node, Options: o, devices: map[string][]hca.HCA{}}
 	for _, h := range b.chosen() {
@@ -51,7 +52,7 @@ func Build(node *hca.Inventory, o Options) (built *specs.Spec, notes, missing []
 		b.name(h.Name, h)
 	}
 	for _, h := range b.usable {
-		if h.PCI != "" && h.Function != hca.FunctionScalable { // which has no address of its own
+		if h.PCI != "" && h.Function != hca.FunctionScalable { // a scalable function has no PCI address of its own
 			b.name(h.PCI, h)
 		}
 	}
@@ -63,10 +64,10 @@ func Build(node *hca.Inventory, o Options) (built *specs.Spec, notes, missing []
 				ContainerEdits: specs.ContainerEdits{DeviceNodes: b.nodes(hcas)}})
 		}
 	}
-	if len(built.Devices) == 0 { // no HCA has a name that CDI allows
+	if len(built.Devices) == 0 { // CDI does not allow the name of any HCA
 		return nil, b.notes, b.missing
 	}
-	built.Version, _ = specs.MinimumRequiredVersion(built) // it never fails
+	built.Version, _ = specs.MinimumRequiredVersion(built) // never fails
 	return built, b.notes, b.missing
 }
 
@@ -82,7 +83,7 @@ func (b *builder) note(format string, args ...any) {
 	b.notes = append(b.notes, fmt.Sprintf(format, args...))
 }
 
-// chosen returns the HCAs that the options name.
+// chosen returns the HCAs that the options select.
 func (b *builder) chosen() []hca.HCA {
 	if b.All() {
 		return b.node.HCAs
@@ -96,10 +97,10 @@ func (b *builder) chosen() []hca.HCA {
 		func(h hca.HCA) bool { return !slices.Contains(b.Devices, h.Name) })
 }
 
-// name gives an HCA another name, if CDI allows it.
+// name adds a device name for HCAs if CDI allows the name.
 func (b *builder) name(name string, hcas ...hca.HCA) {
 	if err := parser.ValidateDeviceName(name); err != nil {
-		b.note("no device has the name %q: %v", name, err)
+		b.note("the CDI file has no device named %q: %v", name, err)
 		return
 	}
 	if _, taken := b.devices[name]; !taken {
@@ -107,8 +108,8 @@ func (b *builder) name(name string, hcas ...hca.HCA) {
 	}
 }
 
-// nameAll gathers the HCAs with an ACTIVE port. Virtual and scalable functions are among them only if they are named,
-// since a device plugin may have given them to a pod.
+// nameAll collects the HCAs with an ACTIVE port. It includes virtual and scalable functions only if the options name
+// them, because a device plugin might have allocated the others to a pod.
 func (b *builder) nameAll() {
 	active, _ := b.node.Active()
 	active = slices.DeleteFunc(active, func(h hca.HCA) bool {
@@ -116,14 +117,14 @@ func (b *builder) nameAll() {
 		return !named || b.All() && h.Function != hca.FunctionPhysical
 	})
 	if len(active) == 0 {
-		b.note("the file has no device %s: none of its HCAs has an ACTIVE port", all)
-		b.devices[all] = nil // no HCA is called so either
+		b.note("the CDI file has no device named %s, because none of its HCAs has an ACTIVE port", all)
+		b.devices[all] = nil // reserves the name
 		return
 	}
 	b.name(all, active...)
 }
 
-// nameByNetdev names HCAs by their netdevs. That of a bond stands for all HCAs below it.
+// nameByNetdev adds devices named after the HCAs' netdevs. A bond's device includes all HCAs of the bond.
 func (b *builder) nameByNetdev() {
 	below := map[string][]hca.HCA{}
 	for _, h := range b.usable {
@@ -140,7 +141,7 @@ func (b *builder) nameByNetdev() {
 	}
 }
 
-// shared returns what a container gets with any of the devices.
+// shared returns the edits that apply to a container with any of the devices.
 func (b *builder) shared() (edits specs.ContainerEdits) {
 	manager, ok, err := b.node.ConnectionManager(b.usable)
 	if err != nil {
@@ -158,7 +159,7 @@ func (b *builder) shared() (edits specs.ContainerEdits) {
 // nodes returns the device nodes of HCAs.
 func (b *builder) nodes(hcas []hca.HCA) (nodes []*specs.DeviceNode) {
 	for _, h := range hcas {
-		usable, _ := h.Usable(b.Management) // these HCAs are
+		usable, _ := h.Usable(b.Management) // these HCAs are usable
 		for _, d := range usable {
 			nodes = append(nodes, deviceNode(d))
 		}
@@ -173,15 +174,16 @@ func deviceNode(d hca.Device) *specs.DeviceNode {
 	return &specs.DeviceNode{Path: d.Path, Type: "c", FileMode: &mode, UID: &uid, GID: &gid, Permissions: "rw"}
 }
 
-// HookMissing says why a container would not start: below a root there is no program for the hook.
+// HookMissing returns an error if a container would not start because the hook's program is missing under a root, or is
+// not executable.
 func HookMissing(root, hook string) error {
 	info, err := os.Stat(files.Below(root, hook))
 	switch {
 	case err != nil:
-		return fmt.Errorf("the hook %s does not exist, so containers would not start: install it with 'rdma-spec "+
+		return fmt.Errorf("the hook %s does not exist, so containers would not start: install the hook with 'rdma-spec "+
 			"configure cdi', or set its path with --hook", hook)
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("the hook %s is not executable, so containers would not start: make it executable", hook)
+		return fmt.Errorf("the hook %s is not executable, so containers would not start: make the hook executable", hook)
 	}
 	return nil
 }

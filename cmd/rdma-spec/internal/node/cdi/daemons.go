@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Read answers which CDI files the node below a root has, whether they are right, and who may use them. It calls scan,
-// which returns the node's HCAs, only if there are CDI files of HCAs.
+// Read returns the CDI files of the node under a root, with their problems, and the container engines that can use the
+// files. It calls scan, which returns the node's HCAs, only if a CDI file defines HCAs.
 func Read(ctx context.Context, root string, scan func() (*hca.Inventory, error)) (Files, error) {
 	found, err := Look(root, scan)
 	answer := Files{Files: found}
@@ -30,13 +30,13 @@ func Read(ctx context.Context, root string, scan func() (*hca.Inventory, error))
 	return answer, err
 }
 
-// dockerVersion is what dockerd prints: "Docker version 28.3.2, build e77ff99".
+// dockerVersion matches the output of dockerd: "Docker version 28.3.2, build e77ff99".
 var dockerVersion = regexp.MustCompile(`version ([0-9][^, \n]*)`)
 
-// docker reads what Docker makes of CDI.
+// docker reads Docker's CDI settings.
 func docker(ctx context.Context, root string) *Docker {
 	var d Docker
-	// its version is then unknown
+	// after an error, the version is unknown
 	out, _ := exec.CommandContext(ctx, files.Below(root, "usr/bin/dockerd"), "--version").Output()
 	if version := dockerVersion.FindSubmatch(out); version != nil {
 		d.Version = string(version[1])
@@ -62,17 +62,18 @@ func docker(ctx context.Context, root string) *Docker {
 	return &d
 }
 
-// Files are the CDI files of a node, in the order of their priority, and who may use them besides the runtimes of pods.
+// Files lists the CDI files of a node by increasing priority, and the container engines other than the pods' runtimes
+// that can use the files.
 type Files struct {
 	Files  []Found `json:"files"`
-	Docker *Docker `json:"docker,omitempty"` // where it is installed
-	Podman bool    `json:"podman,omitempty"` // it is installed
+	Docker *Docker `json:"docker,omitempty"` // nil if Docker is not installed
+	Podman bool    `json:"podman,omitempty"` // Podman is installed
 }
 
-// Docker is what Docker makes of CDI.
+// Docker describes Docker's CDI settings.
 type Docker struct {
-	Version string   `json:"version,omitempty"`     // "" where it is unknown
-	CDI     *bool    `json:"cdi,omitempty"`         // what daemon.json says
-	Dirs    []string `json:"directories,omitempty"` // where it looks for CDI files; empty where it does not say
+	Version string   `json:"version,omitempty"`     // "" if unknown
+	CDI     *bool    `json:"cdi,omitempty"`         // the setting in daemon.json
+	Dirs    []string `json:"directories,omitempty"` // cdi-spec-dirs in daemon.json
 	Error   string   `json:"error,omitempty"`       // why daemon.json cannot be read
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// Text returns the text of a file, which CDI's own library has accepted. The same spec and options give the same text.
+// Text returns the text of a CDI file, after CDI's own library has accepted the text. The same spec and options produce
+// the same text.
 func Text(built *specs.Spec, o Options) ([]byte, error) {
 	document, err := yaml.Marshal(built)
 	if err != nil {
@@ -32,9 +33,8 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 	return text, err
 }
 
-// Write replaces a file atomically, and makes its directory where there is none; without a text, it removes the file.
-// It reports whether it did: a file that has the text already is left alone. It fails where a file has other devices
-// than HCAs.
+// Write replaces a file atomically, and creates the directory if it is missing. If text is nil, Write removes the file.
+// changed is false if the file already has this text. Write fails if the file defines devices other than HCAs.
 func Write(file string, text []byte) (changed bool, err error) {
 	now, err := readOurs(file)
 	switch {
@@ -49,14 +49,14 @@ func Write(file string, text []byte) (changed bool, err error) {
 	return true, atomicfile.Write(file, text, 0o644)
 }
 
-// readOurs returns the content of a file that may be replaced, nil where there is none.
+// readOurs returns the content of a file that Write can replace; nil if the file does not exist.
 func readOurs(file string) ([]byte, error) {
 	text, err := files.Content(file)
 	if err != nil || text == nil {
 		return nil, err
 	}
 	if found, err := cdi.ParseSpec(text); len(text) > 0 && (err != nil || found == nil || found.Kind != Kind) {
-		return nil, fmt.Errorf("%s is not a CDI file of kind %s: remove it, or choose another --to", file, Kind)
+		return nil, fmt.Errorf("%s is not a CDI file of kind %s: remove this file, or set --to to another path", file, Kind)
 	}
 	return text, nil
 }

@@ -21,10 +21,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Dirs are where runtimes look for CDI files, relative to a node's root. The later ones have priority.
+// Dirs are the directories in which runtimes look for CDI files, relative to a node's root. Later directories have
+// priority.
 var Dirs = []string{"etc/cdi", "run/cdi"}
 
-// fileMost bounds a file. One with hundreds of devices has less.
+// fileMost is the maximum size of a CDI file, in bytes. A file with hundreds of devices is smaller.
 const fileMost = 4 << 20
 
 // Found is a CDI file of a node.
@@ -39,10 +40,10 @@ type Found struct {
 	Devices []Device `json:"devices,omitempty"`
 }
 
-// Ours reports whether it is a file as Build makes it, whoever wrote it.
+// Ours reports whether the file has the kind that Build creates, no matter which program wrote the file.
 func (f Found) Ours() bool { return f.Kind == Kind }
 
-// RDMA reports whether a device of it has verbs devices: it is ours, or a device plugin's.
+// RDMA reports whether the file defines verbs devices. Either rdma-spec or a device plugin wrote such a file.
 func (f Found) RDMA() bool {
 	return f.Ours() || slices.ContainsFunc(f.Devices,
 		func(d Device) bool { return slices.ContainsFunc(d.Nodes, process.IsVerbs) })
@@ -65,9 +66,9 @@ type Device struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's
-// devices. It changes nothing. It is not an error if nothing is found. It calls scan, which returns the node's HCAs,
-// only if there are files as Build makes them: it can take seconds if an HCA is sick.
+// Look reads all CDI files of the node under a root, by increasing priority, and compares them with the node's devices.
+// Look changes no files. A node without CDI files is not an error. Look calls scan, which returns the node's HCAs, only
+// if a file has the kind that Build creates, because scan can take seconds if an HCA does not respond.
 func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 	names, err := fileNames(root)
 	if err != nil || len(names) == 0 {
@@ -81,7 +82,7 @@ func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = all.Close() }() // it was only read
+	defer func() { _ = all.Close() }() // opened only for reading
 	l := looking{root: root, files: all, devices: map[string]hca.Device{}, scan: scan}
 	for _, h := range listed.HCAs {
 		for _, d := range h.Devices {
@@ -103,7 +104,7 @@ func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 	return files, nil
 }
 
-// fileNames returns the paths of the CDI files of a node, on the node.
+// fileNames returns the paths that the CDI files have on the node.
 func fileNames(root string) (names []string, err error) {
 	for _, dir := range Dirs {
 		entries, err := os.ReadDir(tree.Below(root, dir))
@@ -119,15 +120,15 @@ func fileNames(root string) (names []string, err error) {
 	return names, nil
 }
 
-// Naming returns the CDI files of the node below a root that name a hook. It is an error where one of them has other
-// devices than HCAs: it is not ours to remove.
+// Naming returns the CDI files of the node under a root that use a hook. If such a file defines devices other than
+// HCAs, Naming fails, because rdma-spec must not remove the file.
 func Naming(root, hook string) (files []string, err error) {
 	names, err := fileNames(root)
 	for _, name := range names {
 		file := tree.Below(root, name)
 		read, err := cdi.ReadSpec(file, 0)
 		if err != nil {
-			continue // runtimes ignore it
+			continue // runtimes ignore the file
 		}
 		edits := []specs.ContainerEdits{read.ContainerEdits}
 		for _, d := range read.Devices {
@@ -137,7 +138,7 @@ func Naming(root, hook string) (files []string, err error) {
 		switch {
 		case !slices.ContainsFunc(edits, func(e specs.ContainerEdits) bool { return slices.ContainsFunc(e.Hooks, named) }):
 		case read.Kind != Kind:
-			return nil, fmt.Errorf("the CDI file %s names the hook %s: remove the CDI file first", file, hook)
+			return nil, fmt.Errorf("the CDI file %s uses the hook %s: remove the CDI file first", file, hook)
 		default:
 			files = append(files, file)
 		}
@@ -145,25 +146,25 @@ func Naming(root, hook string) (files []string, err error) {
 	return files, err
 }
 
-// looking compares files with a node.
+// looking compares CDI files with a node.
 type looking struct {
 	root    string
 	files   tree.Tree
-	devices map[string]hca.Device // of the node, by their paths
+	devices map[string]hca.Device // the node's devices, by path
 	scan    func() (*hca.Inventory, error)
 }
 
-// look reads a file. The error means that the node cannot be read.
+// look reads a CDI file. An error means that the node cannot be read.
 func (l looking) look(name string) (Found, error) {
 	found := Found{Path: name}
 	text, err := l.files.Read(strings.TrimPrefix(name, "/"), fileMost)
 	if err != nil {
-		found.Problem = "cannot read it: " + tree.Cause(err).Error()
+		found.Problem = "cannot read the file: " + tree.Cause(err).Error()
 		return found, nil
 	}
 	read, err := cdi.ReadSpec(tree.Below(l.root, name), 0)
 	if err != nil {
-		found.Problem = "runtimes ignore it: " + strings.ReplaceAll(err.Error(), l.root, "/")
+		found.Problem = "runtimes ignore the file: " + strings.ReplaceAll(err.Error(), l.root, "/")
 		return found, nil
 	}
 	found.Kind = read.Kind
@@ -189,8 +190,8 @@ func (l looking) look(name string) (Found, error) {
 	return found, err
 }
 
-// nodeProblem says why a device node is not the one that the file means. Of nodes that belong to no HCA it is only
-// known whether they are there, and only on the node itself.
+// nodeProblem returns the reason why a device node differs from the CDI file. For nodes that do not belong to an HCA,
+// it can only check whether they exist, and only on the node itself.
 func (l looking) nodeProblem(n *specs.DeviceNode) string {
 	name := n.HostPath
 	if name == "" {
@@ -199,21 +200,22 @@ func (l looking) nodeProblem(n *specs.DeviceNode) string {
 	known, found := l.devices[path.Clean(name)]
 	switch {
 	case found && n.Major != 0 && (n.Major != int64(known.Major) || n.Minor != int64(known.Minor)):
-		return fmt.Sprintf("%s is %s on this node, but %d:%d in the file", name, known.Number, n.Major, n.Minor)
+		return fmt.Sprintf("%s has the device number %s on this node, but %d:%d in the file", name, known.Number, n.Major,
+			n.Minor)
 	case found && !known.Sound():
 		return known.Problem
 	case found:
 		return ""
 	case strings.HasPrefix(name, "/dev/infiniband/"):
-		return fmt.Sprintf("this node has no %s", name)
+		return fmt.Sprintf("%s does not exist on this node", name)
 	}
 	if _, err := os.Lstat(name); filepath.Clean(l.root) == "/" && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Sprintf("this node has no %s", name)
+		return fmt.Sprintf("%s does not exist on this node", name)
 	}
 	return ""
 }
 
-// compare compares one of our files with what would be written now.
+// compare compares a file of rdma-spec with the file that rdma-spec would write now.
 func (l looking) compare(found *Found, file *specs.Spec, text string) error {
 	node, err := l.scan()
 	if err != nil {
@@ -243,14 +245,14 @@ func (l looking) compare(found *Found, file *specs.Spec, text string) error {
 		switch {
 		case d.Problem != "":
 		case at < 0:
-			d.Problem = "no usable HCA of this node has this name"
+			d.Problem = "this node has no usable HCA with this name"
 		default:
 			d.Problem = deviceDifference(file.Devices[i].ContainerEdits.DeviceNodes, now.Devices[at].ContainerEdits.DeviceNodes)
 		}
 	}
 	for _, d := range now.Devices {
 		if known && found.Problem == "" && indexOf(file.Devices, d.Name) < 0 {
-			found.Problem = fmt.Sprintf("it does not have %s yet: run '%s --to %s'", d.Name, o.command(), found.Path)
+			found.Problem = fmt.Sprintf("the file does not define %s: run '%s --to %s'", d.Name, o.command(), found.Path)
 		}
 	}
 	return nil
@@ -260,7 +262,7 @@ func indexOf(devices []specs.Device, name string) int {
 	return slices.IndexFunc(devices, func(d specs.Device) bool { return d.Name == name })
 }
 
-// deviceDifference says what a device has now where a file has something else.
+// deviceDifference describes how a device's current nodes differ from the nodes in the CDI file.
 func deviceDifference(file, now []*specs.DeviceNode) string {
 	paths := func(nodes []*specs.DeviceNode) string {
 		var all []string
@@ -272,13 +274,13 @@ func deviceDifference(file, now []*specs.DeviceNode) string {
 	had := paths(file)
 	has := paths(now)
 	if had != has {
-		return fmt.Sprintf("it has %s now, but the file has %s", has, had)
+		return fmt.Sprintf("the device now has %s, but the file lists %s", has, had)
 	}
 	return ""
 }
 
-// markConflicts marks devices that several files have. Of two in one directory runtimes take neither; a later directory
-// hides an earlier one.
+// markConflicts marks devices that several files define. If two files in the same directory define a device, runtimes
+// refuse the device. A later directory overrides an earlier directory.
 func markConflicts(files []Found) {
 	first := map[string]*Device{}
 	from := map[string]string{}
@@ -287,10 +289,10 @@ func markConflicts(files []Found) {
 			d := &files[i].Devices[j]
 			if earlier, twice := first[d.Name]; twice {
 				if path.Dir(from[d.Name]) == path.Dir(files[i].Path) {
-					earlier.Problem = "runtimes refuse this device: " + files[i].Path + " defines it, too"
-					d.Problem = "runtimes refuse this device: " + from[d.Name] + " defines it, too"
+					earlier.Problem = "runtimes refuse this device because " + files[i].Path + " also defines it"
+					d.Problem = "runtimes refuse this device because " + from[d.Name] + " also defines it"
 				} else {
-					earlier.Problem = files[i].Path + " is used instead"
+					earlier.Problem = "runtimes use the device from " + files[i].Path + " instead"
 				}
 			}
 			first[d.Name] = d

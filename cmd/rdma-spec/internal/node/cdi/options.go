@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// DefaultHook is where `rdma-spec configure cdi` installs the hook.
+	// DefaultHook is the path at which `rdma-spec configure cdi` installs the hook.
 	DefaultHook = "/usr/local/bin/rdma-hook"
-	// memlockNone is the --memlock for a file without a hook.
+	// memlockNone is the value of --memlock for a CDI file without a hook.
 	memlockNone = "none"
 )
 
-// Options are what a file is made with.
+// Options are the options for a CDI file.
 type Options struct {
 	Devices    []string   // the names of HCAs, or "all"
 	Memlock    spec.Limit // 0: no hook
 	Hook       string
-	Required   bool // a container whose memlock cannot be raised does not start
-	Kubernetes bool // the hook raises containers of Kubernetes, too
-	Management bool // umad and issm devices, too
+	Required   bool // if a container's memlock cannot be raised, the container does not start
+	Kubernetes bool // the hook also raises the memlock of Kubernetes containers
+	Management bool // include umad and issm devices
 }
 
-// Flags are the options as they are typed.
+// Flags are the options as entered on the command line.
 type Flags struct {
 	options          Options
 	devices, memlock string
@@ -40,7 +40,7 @@ type Flags struct {
 
 // AddFlags adds the flags to a set.
 func (f *Flags) AddFlags(set *pflag.FlagSet) {
-	set.StringVar(&f.devices, "devices", all, "the `HCAs`: all, or names such as mlx5_0,mlx5_1")
+	set.StringVar(&f.devices, "devices", all, "the `HCAs` to include: all, or names such as mlx5_0,mlx5_1")
 	set.StringVar(&f.memlock, "memlock", "unlimited",
 		"RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none to omit the hook")
 	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the path of rdma-hook, the `PROGRAM` that raises memlock")
@@ -51,7 +51,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 		"add umad and issm devices, which let a container disrupt the whole fabric")
 }
 
-// Options reads the flags. An error is a wrong call.
+// Options parses the flags. An error means that the user set invalid flags.
 func (f *Flags) Options() (o Options, err error) {
 	o = f.options
 	o.Devices = strings.Split(f.devices, ",")
@@ -70,10 +70,10 @@ func (f *Flags) Options() (o Options, err error) {
 	return o, err
 }
 
-// All reports whether the file has all HCAs of the node.
+// All reports whether the CDI file includes all HCAs of the node.
 func (o Options) All() bool { return slices.Equal(o.Devices, []string{all}) }
 
-// hookArgs returns the hook's arguments, its name first.
+// hookArgs returns the hook's arguments, starting with its name.
 func (o Options) hookArgs() []string {
 	args := []string{filepath.Base(o.Hook), "memlock", "--memlock", o.Memlock.String()}
 	if o.Required {
@@ -85,10 +85,10 @@ func (o Options) hookArgs() []string {
 	return args
 }
 
-// madeWith is how the line of a file begins that has the command that made it.
+// madeWith is the beginning of the line that contains the command that created the CDI file.
 const madeWith = "# Made with: "
 
-// command returns the command that makes the file again.
+// command returns the command that creates the CDI file.
 func (o Options) command() string {
 	words := []string{"rdma-spec cdi generate --devices", strings.Join(o.Devices, ",")}
 	if o.Memlock == 0 {
@@ -108,7 +108,7 @@ func (o Options) command() string {
 	return strings.Join(words, " ")
 }
 
-// optionsOf reads the command in the text of a file.
+// optionsOf returns the options of the command in a CDI file's text.
 func optionsOf(text string) (o Options, found bool) {
 	for line := range strings.Lines(text) {
 		command, found := strings.CutPrefix(strings.TrimSpace(line), madeWith)

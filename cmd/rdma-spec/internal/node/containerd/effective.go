@@ -18,11 +18,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// NotRun is the error where the program could not be asked, which says nothing about the configuration.
+// NotRun means that the program could not run. This error does not concern the configuration.
 type NotRun struct{ error }
 
-// Effective returns the configuration that the daemon has after its next start, with planned contents of files: with
-// some of them nil, it is the one without those. The error is NotRun, or why the daemon does not start.
+// Effective returns the daemon's configuration after its next start, with the planned contents of files. A file whose
+// planned content is nil is omitted. The error is NotRun, or the reason why the daemon does not start.
 func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any, error) {
 	if d.Program == nil {
 		return nil, NotRun{fmt.Errorf("cannot find the %s program", d.Name)}
@@ -38,11 +38,11 @@ func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any
 	return tree, err
 }
 
-// refusal is what the program says where it does not start with the files.
+// refusal is the program's error message if it does not start with the files.
 type refusal struct{ error }
 
-// load has the program load the files, of which the first imports the others in their order. The error is NotRun, a
-// refusal, or why no copy can be made of a file.
+// load makes the program load the files. The first file imports the other files in their order. The error is NotRun, a
+// refusal, or the reason why a file cannot be copied.
 func (d Daemon) load(ctx context.Context, all []File) (tree map[string]any, err error) {
 	named, err := d.withCopies(all, func(file string) error {
 		tree, err = d.Dump(ctx, file)
@@ -54,11 +54,11 @@ func (d Daemon) load(ctx context.Context, all []File) (tree map[string]any, err 
 	return nil, refusal{errors.New(named.Replace(err.Error()))}
 }
 
-// withCopies makes copies of files in memory, of which the first imports the others in their order, for a function that
-// gets the name of the first one. It returns that one's error, and what turns the copies' names into the files'.
+// withCopies copies files to memory and calls do with the name of the first copy, which imports the other copies in
+// their order. It returns the error of do, and a replacer that changes the copies' names to the files' names.
 func (d Daemon) withCopies(all []File, do func(file string) error) (named *strings.Replacer, err error) {
 	var copies []any
-	var names []string // of the copies, and of what they are copies of
+	var names []string // of the copies and of their originals
 	for i, f := range slices.Backward(all) {
 		var list []any
 		if i == 0 {
@@ -79,24 +79,24 @@ func (d Daemon) withCopies(all []File, do func(file string) error) (named *strin
 	return strings.NewReplacer(names...), do(names[len(names)-2])
 }
 
-// explain names the file of a refusal, and what to do where that is known.
+// explain adds the file that caused a refusal, and the fix if it is known.
 func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
-	version, _ := d.Program.Version(ctx) // it has just answered
+	version, _ := d.Program.Version(ctx) // the program has just responded
 	for _, f := range all {
 		if bytes.HasPrefix(f.Text, tomledit.ByteOrderMark) && !IsOld(version) {
-			return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
+			return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove the mark with sed -i "+
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
 		}
 		if reads := d.latestVersionRead(ctx, f.Version()); reads < f.Version() {
-			return fmt.Errorf("%s has version %d, which containerd %s does not support: convert it to version %d, or install "+
-				"a newer containerd", f.Path, f.Version(), version, reads)
+			return fmt.Errorf("%s has version %d, which containerd %s does not support: convert the file to version %d, or "+
+				"install a newer containerd", f.Path, f.Version(), version, reads)
 		}
 		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
-			return fmt.Errorf("%s imports %q, which also matches %s; this file is not TOML, so containerd does not start: "+
-				"import %s instead", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
+			return fmt.Errorf("%s imports %q, which also matches a file that is not TOML (%s), so containerd does not "+
+				"start: import %s instead", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 		}
 	}
-	for _, f := range all { // containerd 2.x does not say in which file it is
+	for _, f := range all { // containerd 2.x does not report the file with the error
 		if len(all) == 1 || strings.Contains(said.Error(), f.Path) {
 			break
 		}
@@ -107,10 +107,10 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 	return said
 }
 
-// latestVersionRead returns the latest version of the configuration that the program reads, up to one; that one if it
-// reads none.
+// latestVersionRead returns the latest configuration version that the program supports, up to version. If the program
+// supports no such version, it returns version.
 func (d Daemon) latestVersionRead(ctx context.Context, version int) int {
-	for reads := min(version, 9); version > 2 && reads >= 2; reads-- { // all read 2
+	for reads := min(version, 9); version > 2 && reads >= 2; reads-- { // all programs support 2
 		probe, err := atomicfile.InMemory(fmt.Appendf(nil, "version = %d\n", reads))
 		if err != nil {
 			break
@@ -124,7 +124,7 @@ func (d Daemon) latestVersionRead(ctx context.Context, version int) int {
 	return version
 }
 
-// withImports returns the text of the file with other imports than its own.
+// withImports returns the text of the file with its imports replaced.
 func (f File) withImports(list []any) (text []byte, err error) {
 	if _, says := f.Tree["imports"]; !says && len(list) == 0 {
 		return f.Text, nil
@@ -132,7 +132,7 @@ func (f File) withImports(list []any) (text []byte, err error) {
 	return tomledit.Set(f.Text, list, "imports")
 }
 
-// notRun returns an error as NotRun where it is about the program, or a file that cannot be read.
+// notRun returns an error as NotRun if the error concerns the program, or a file that cannot be read.
 func notRun(ctx context.Context, err error) error {
 	if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) ||
 		errors.As(err, new(*exec.ExitError)) || errors.As(err, new(syscall.Errno))) {
@@ -141,7 +141,7 @@ func notRun(ctx context.Context, err error) error {
 	return err
 }
 
-// Dump returns the effective configuration of a file, without the list of files that it was made of.
+// Dump returns the effective configuration of a file, without the list of imported files.
 func (d Daemon) Dump(ctx context.Context, file string) (map[string]any, error) {
 	text, err := d.Program.Dump(ctx, file)
 	if err != nil {
@@ -155,7 +155,7 @@ func (d Daemon) Dump(ctx context.Context, file string) (map[string]any, error) {
 	return tree, nil
 }
 
-// Check reports an error where the daemon does not start with the files of the node as they are.
+// Check returns an error if the daemon does not start with the node's current files.
 func (d Daemon) Check(ctx context.Context) error {
 	if !Exists(d.File()) && !d.Told {
 		return nil

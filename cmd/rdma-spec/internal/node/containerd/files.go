@@ -18,11 +18,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Contents are files that differ from those of the node, by their paths below the root with links resolved there. One
-// whose content is nil is not there.
+// Contents are planned files, by their paths under the root with links resolved under the root. A file whose content is
+// nil does not exist.
 type Contents map[string][]byte
 
-// Read reads a file of the node, or what it is to become. A file that does not exist is nil.
+// Read returns the planned content of a file, or the file's content on the node. The content of a missing file is nil.
 func (c Contents) Read(path string) ([]byte, error) {
 	if text, planned := c[path]; planned {
 		return text, nil
@@ -30,7 +30,7 @@ func (c Contents) Read(path string) ([]byte, error) {
 	return files.Content(path)
 }
 
-// isDir reports whether a path is the directory of a file that is planned.
+// isDir reports whether a path is the directory of a planned file.
 func (c Contents) isDir(path string) bool {
 	for file, text := range c {
 		if text != nil && strings.HasPrefix(file, path+"/") {
@@ -40,32 +40,33 @@ func (c Contents) isDir(path string) bool {
 	return false
 }
 
-// OnNode returns the path that a file below the root has on the node itself.
+// OnNode returns the path on the node of a file under the root.
 func (d Daemon) OnNode(path string) string { return files.OnNode(d.Root, path) }
 
-// Below returns where a file below the root is, with its links resolved there.
+// Below returns the path of a file under the root, with links resolved under the root.
 func (d Daemon) Below(path string) string { return files.Below(d.Root, d.OnNode(path)) }
 
 // File is a file that a daemon reads when it starts.
 type File struct {
-	Name string         // on the node, as the daemon is told it, or as another file imports it
-	Path string         // where it is read and written, below the root
-	Text []byte         // nil where the configuration does not exist; what the platform makes of a template or drop-ins
-	Tree map[string]any // what it says; nil where it is not TOML, which the daemon refuses in its own words
-	// The file that imports it, and by which pattern; empty for the configuration itself.
+	Name string         // the path on the node, as the daemon or another file refers to it
+	Path string         // the path under the root for reading and writing
+	Text []byte         // nil if the configuration does not exist; rendered from a template or drop-ins
+	Tree map[string]any // the parsed text; nil if it is not TOML, which the daemon refuses
+	// By is the file that imports this file, and Pattern is the import's pattern. Both are empty for the main
+	// configuration.
 	By, Pattern string
 }
 
-// Version is the version of the configuration that the file says; 0 where it says none.
+// Version is the configuration version in the file; 0 if the file has no version.
 func (f File) Version() int {
-	version, _ := f.Tree["version"].(int64) // containerd refuses another type
+	version, _ := f.Tree["version"].(int64) // containerd rejects other types
 	return int(version)
 }
 
-// Imports returns the patterns that the file imports, on the node: relative ones are below the directory of its name,
-// not of what that is a link to.
+// Imports returns the patterns that the file imports, as absolute paths on the node. A relative pattern starts at the
+// directory of the file's name, even if the file is a link.
 func (f File) Imports() (patterns []string) {
-	list, _ := f.Tree["imports"].([]any) // containerd refuses another type
+	list, _ := f.Tree["imports"].([]any) // containerd rejects other types
 	for _, element := range list {
 		pattern, _ := element.(string)
 		pattern = filepath.Clean(pattern)
@@ -77,10 +78,10 @@ func (f File) Imports() (patterns []string) {
 	return patterns
 }
 
-// Files returns the files that the daemon reads at its next start, in the order in which it merges them: the
-// configuration, what that imports, and then what those import. The configuration comes first also where it does not
-// exist. The error is why the daemon does not start with them, although `containerd config dump` may ignore that; the
-// files are those before it.
+// Files returns the files that the daemon reads at its next start, in the order in which it merges them: the main
+// configuration, its imports, and then the imports of these files. The main configuration comes first even if it does
+// not exist. The error is the reason why the daemon does not start with these files, although `containerd config dump`
+// might ignore the error. In this case, Files also returns the files before the error.
 func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err error) {
 	main, err := d.main(ctx, planned)
 	if err != nil {
@@ -129,7 +130,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 	return all, nil
 }
 
-// matching returns the files that an import names, as containerd looks for them: a pattern is one with a star.
+// matching returns the files that match an import. Like containerd, it treats only an import with a star as a pattern.
 func (d Daemon) matching(planned Contents, pattern string) (names []string, err error) {
 	if !strings.Contains(pattern, "*") {
 		return []string{pattern}, nil
@@ -151,9 +152,9 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 		}
 		for path, text := range planned {
 			name, isBelow := strings.CutPrefix(path, below+"/")
-			name, _, isDeeper := strings.Cut(name, "/") // then the directory is there as well
+			name, _, isDeeper := strings.Cut(name, "/") // if deeper, the directory exists as well
 			if matches, _ := filepath.Match(filepath.Base(pattern), name); isBelow && matches && (text != nil || !isDeeper) {
-				found = append(found, filepath.Join(below, name)) // Glob has taken the pattern
+				found = append(found, filepath.Join(below, name)) // Glob has accepted the pattern
 			}
 		}
 		slices.Sort(found)
@@ -166,8 +167,8 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 	return names, nil
 }
 
-// Importing returns the pattern by which a file of a name on the node would be imported, and the file that has the
-// pattern; empty where it would not be.
+// Importing returns the pattern that would import a file with this name on the node, and the file with the pattern. The
+// results are empty if no pattern matches.
 func (d Daemon) Importing(all []File, name string) (pattern, by string) {
 	path := files.Below(d.Root, name)
 	for _, f := range all {
@@ -181,7 +182,8 @@ func (d Daemon) Importing(all []File, name string) (pattern, by string) {
 	return "", ""
 }
 
-// Last returns the last of the files that says something, which is the one that decides; false where none does.
+// Last returns the last file for which says returns true, because its settings override earlier files; false if there
+// is no such file.
 func Last(all []File, says func(tree map[string]any) bool) (File, bool) {
 	for _, f := range slices.Backward(all) {
 		if says(f.Tree) {
@@ -191,8 +193,8 @@ func Last(all []File, says func(tree map[string]any) bool) (File, bool) {
 	return File{}, false
 }
 
-// Sets returns a function that reports whether a tree has a value at a path. A plugin can have any of the names that
-// it has had.
+// Sets returns a function that reports whether a tree has a value at a path. The function accepts each name that a
+// plugin has had.
 func Sets(path ...string) func(tree map[string]any) bool {
 	return func(tree map[string]any) bool {
 		names := []string{""}
@@ -210,7 +212,8 @@ func Sets(path ...string) func(tree map[string]any) bool {
 	}
 }
 
-// Naming returns the handlers whose base spec is this file, as the last of the files says.
+// Naming returns the handlers whose base spec is this file. For each handler, the last file that sets the base spec
+// applies.
 func (d Daemon) Naming(all []File, path string) (handlers []string) {
 	named := map[string]string{}
 	for _, f := range all {

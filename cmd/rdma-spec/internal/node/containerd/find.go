@@ -20,30 +20,33 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Daemon is a containerd of the node, as its next start will find it.
+// Daemon is a containerd of the node, in the state at its next start.
 type Daemon struct {
-	Root    string // below which the node's files are; empty is the same as /
-	Name    string // of the platform: containerd, k3s, …
-	Config  string // the configuration as the daemon is told it, on the node; it may not exist
+	Root    string // the directory with the node's files; empty means /
+	Name    string // the platform's name: containerd, k3s, …
+	Config  string // the configuration's path on the node; the file might not exist
 	Program Program
-	// Told says that the daemon is told its configuration on its command line: then it does not start without the file.
+	// Told means that the daemon's command line names the configuration. In this case, the daemon does not start without
+	// the file.
 	Told bool
 
-	// Template is the file from which the platform renders Config each time it starts; empty where Config itself is
-	// written by people. Source has the one of several that counts.
+	// Template is the file from which the platform renders Config at each start; empty if people edit Config itself. If
+	// several templates exist, Source returns the template that applies.
 	Template string
-	// DropIns is the directory whose files the platform loads; empty where the configuration names directories.
+	// DropIns is the directory whose files the platform loads; empty if the configuration itself lists directories.
 	DropIns string
-	// Units are the systemd units of which one runs the daemon.
+	// Units are the systemd units that can run the daemon.
 	Units []string
-	// Process is the daemon where it runs; where it does not, its PID is 0, and it is what its unit starts.
+	// Process is the running daemon. If the daemon is not running, Process is the process that its unit starts, with PID
+	// 0.
 	Process process.Process
 }
 
-// File is the configuration below the root, with links resolved there: where it is read and written.
+// File returns the configuration's path under the root, with links resolved under the root. The configuration is read
+// and written at this path.
 func (d Daemon) File() string { return files.Below(d.Root, d.Config) }
 
-// Units returns the systemd units of all platforms, of which one runs a node's containerd.
+// Units returns the systemd units of all platforms. One of them runs a node's containerd.
 func Units() (all []string) {
 	for _, p := range places.Containerds {
 		all = append(all, p.Units...)
@@ -51,14 +54,14 @@ func Units() (all []string) {
 	return all
 }
 
-// Find returns the containerds of the node below a root: those that are installed in a place that a platform documents,
-// and those that run. The process that runs says which program and which configuration count, or else the unit that
-// would start it, or else the place.
+// Find returns the containerds of the node under a root: those at a path that a platform documents, and those that are
+// running. The program and the configuration come from the running process, or else from the unit that starts it, or
+// else from the documented paths.
 func Find(root string) []Daemon { return FindAmong(process.ReadTable(root)) }
 
-// FindAmong is Find where the processes have been read.
+// FindAmong is Find for a process table that has already been read.
 func FindAmong(t process.Table) (found []Daemon) {
-	root, _ := filepath.Abs(t.Root + "/") // a relative one is below the working directory, which has a name
+	root, _ := filepath.Abs(t.Root + "/") // a relative root starts at the working directory
 	running := daemons(t)
 	for _, p := range places.Containerds {
 		p = movedPlace(root, p, running)
@@ -97,7 +100,7 @@ func FindAmong(t process.Table) (found []Daemon) {
 		switch {
 		case i < 0:
 			found = append(found, d)
-		case found[i].Process.PID == 0: // a second one has just been forked
+		case found[i].Process.PID == 0: // skips a process that containerd has just forked
 			before := found[i]
 			found[i].fillFrom(p)
 			if before.rendered() != "" {
@@ -110,8 +113,8 @@ func FindAmong(t process.Table) (found []Daemon) {
 	})
 }
 
-// replaces reports whether a daemon is the node's, and another one, of a platform with the same socket, was: RKE2 where
-// K3s has left its directory.
+// replaces reports whether a daemon has replaced another platform's daemon with the same socket. For example, RKE2
+// replaces K3s on a node on which K3s has left its directory.
 func (d Daemon) replaces(of Daemon) bool {
 	likely := func(d Daemon) int {
 		switch {
@@ -125,7 +128,7 @@ func (d Daemon) replaces(of Daemon) bool {
 	return d.Name != of.Name && d.place().Socket == of.place().Socket && likely(d) > likely(of)
 }
 
-// place is the daemon's in the table of places.
+// place returns the daemon's entry in the table of places.
 func (d Daemon) place() (is places.Place) {
 	for _, p := range places.Containerds {
 		if p.Name == d.Name {
@@ -135,19 +138,20 @@ func (d Daemon) place() (is places.Place) {
 	return is
 }
 
-// daemons returns the processes of containerd, but for those that print a configuration, as Effective has them do.
+// daemons returns the processes of containerd, except those that print a configuration, as in Effective.
 func daemons(t process.Table) []process.Process {
 	return slices.DeleteFunc(t.Called("containerd"), func(p process.Process) bool {
 		return len(p.Args) > 2 && p.Args[len(p.Args)-2] == "config"
 	})
 }
 
-// Socket returns where the daemon listens: as its command line says, its files, or its place.
+// Socket returns the daemon's socket. The path comes from the command line, or else from the configuration files, or
+// else from the platform's defaults.
 func (d Daemon) Socket(ctx context.Context) string {
 	if address := d.Process.Flag("--address", "-a"); address != "" {
 		return address
 	}
-	all, _ := d.Files(ctx, nil) // what it cannot read says nothing
+	all, _ := d.Files(ctx, nil) // an unreadable file sets no address
 	for _, f := range slices.Backward(all) {
 		for _, table := range [][]string{{"grpc"}, {"plugins", "io.containerd.server.v1.grpc"}} {
 			address, _ := tomledit.Lookup(f.Tree, append(table, "address")...)
@@ -159,24 +163,25 @@ func (d Daemon) Socket(ctx context.Context) string {
 	return d.place().Socket
 }
 
-// fillFrom has a daemon be a process, or what its unit starts: its configuration, and its program.
+// fillFrom sets the daemon's process, configuration, and program from a process, or from the process that a unit
+// starts.
 func (d *Daemon) fillFrom(p process.Process) {
 	d.Process = p
 	if config := p.Flag("--config", "-c"); config != "" {
-		dir, _ := os.Readlink(p.File(d.Root, "cwd")) // systemd's is /
+		dir, _ := os.Readlink(p.File(d.Root, "cwd")) // systemd starts units in /
 		if !filepath.IsAbs(config) {
 			config = filepath.Join("/", dir, config)
 		}
 		d.Config = config
 		d.Told = true
 	}
-	if exe := files.Below(d.Root, p.Exe); filepath.IsAbs(p.Exe) && Exists(exe) { // else it was upgraded since
+	if exe := files.Below(d.Root, p.Exe); filepath.IsAbs(p.Exe) && Exists(exe) { // otherwise, it was upgraded
 		d.Program = Binary(exe)
 	}
 }
 
-// movedPlace returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd
-// that runs.
+// movedPlace returns the place of K3s or RKE2 in the node's --data-dir. The --data-dir comes from the platform's
+// configuration, or from the running containerd.
 func movedPlace(root string, p places.Place, containerds []process.Process) places.Place {
 	if p.Template == "" {
 		return p
@@ -186,10 +191,10 @@ func movedPlace(root string, p places.Place, containerds []process.Process) plac
 		DataDir string `json:"data-dir"`
 	}{standard}
 	main := files.Below(root, "/etc/rancher/"+p.Name+"/config.yaml")
-	more, _ := filepath.Glob(main + ".d/*.y*ml") // the pattern is a good one
+	more, _ := filepath.Glob(main + ".d/*.y*ml") // the pattern is valid
 	for _, file := range append([]string{main}, more...) {
-		text, _ := os.ReadFile(file)    // it needs not be there
-		_ = yaml.Unmarshal(text, &said) // the platform does not start with another document
+		text, _ := os.ReadFile(file)    // the file is optional
+		_ = yaml.Unmarshal(text, &said) // the platform does not start with an invalid document
 	}
 	for _, unit := range p.Units {
 		said.DataDir = cmp.Or(process.Starts(root, unit).Flag("--data-dir", "-d"), said.DataDir)
@@ -208,8 +213,9 @@ func movedPlace(root string, p places.Place, containerds []process.Process) plac
 	return p
 }
 
-// rendered returns what MicroK8s makes of its template, which is the daemon's --config, below the root with links
-// resolved there: in the directory of a revision. It is empty for other platforms.
+// rendered returns the path of the file that MicroK8s renders from its template, the daemon's --config. The path is
+// under the root, with links resolved under the root, in the directory of a revision. For other platforms, the path is
+// empty.
 func (d Daemon) rendered() string {
 	if name, isTemplate := strings.CutSuffix(d.Config, "-template.toml"); isTemplate {
 		return files.Below(d.Root, name+".toml")
@@ -217,13 +223,13 @@ func (d Daemon) rendered() string {
 	return ""
 }
 
-// Exists reports whether there is a file or directory.
+// Exists reports whether a file or directory exists.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// Choose returns the one containerd that is meant: the one with the configuration in file, or the only one.
+// Choose returns the containerd whose configuration is in file. If file is empty, it returns the only containerd.
 func Choose(found []Daemon, file, root string) (Daemon, error) {
 	if file != "" {
 		absolute, err := filepath.Abs(file)
@@ -237,7 +243,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 				return d.usable()
 			}
 		}
-		for _, d := range found { // an ordinary containerd with its configuration elsewhere
+		for _, d := range found { // a plain containerd with its configuration at another path
 			if d.Name == "containerd" && d.Program != nil {
 				d.Config = named
 				d.Told = false
@@ -250,7 +256,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	switch len(found) {
 	case 0:
 		return Daemon{}, fmt.Errorf("no containerd binary in the usual directories under %s, and no containerd "+
-			"configuration: install containerd, or start it", root)
+			"configuration: install containerd, or start containerd if it is installed elsewhere", root)
 	case 1:
 		return found[0].usable()
 	}

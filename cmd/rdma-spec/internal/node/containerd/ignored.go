@@ -14,19 +14,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// Ignored is a file whose settings of CRI or NRI do not count.
+// Ignored is a file whose CRI or NRI settings have no effect.
 type Ignored struct {
 	File
-	Lost   []string // dotted keys of the plugin that the file sets; empty where it is all of them
-	By     string   // the name of a file that replaces them
+	Lost   []string // dotted keys of the plugin that the file sets; empty if all keys are ignored
+	By     string   // the name of a file that replaces the keys
 	Reason string
 	Fix    string
 }
 
-// Ignored returns the files whose settings of CRI or NRI the daemon does not take over, without a word. In containerd
-// 1.x, a section of an imported file replaces the whole section of an earlier one. Some versions of 2.x ignore the CRI
-// section of a file that has no version, and of one whose version is older than that of another file. Most versions
-// ignore a CRI section by a name that CRI does not have in the file's version. The tree is the effective configuration.
+// Ignored returns the files whose CRI or NRI settings the daemon silently ignores. In containerd 1.x, a section of an
+// imported file replaces the whole section of an earlier file. Some 2.x versions ignore the CRI section of a file that
+// has no version, or an older version than another file. Most versions ignore a CRI section whose name does not match
+// the file's version. The tree is the effective configuration.
 func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (found []Ignored) {
 	version, err := d.Program.Version(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 		}
 	}
 	for _, key := range d.unknown(ctx, version, all) {
-		whole := func(other Ignored) bool { return other.Path == key.Path && other.Lost == nil } // then that is why
+		whole := func(other Ignored) bool { return other.Path == key.Path && other.Lost == nil } // this includes the key
 		if !slices.ContainsFunc(found, whole) {
 			found = append(found, key)
 		}
@@ -63,11 +63,11 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 	return found
 }
 
-// unknownKey is what the program says of a key of a plugin that it does not know.
+// unknownKey matches the program's log line about an unknown key of a plugin.
 var unknownKey = regexp.MustCompile(`msg="Ignoring unknown key in TOML for plugin".* key=(?:"([^"]+)"|(\S+)) plugin="?([^"\s]+)`)
 
-// unknown returns the files with keys of NRI and of handlers that the program does not know, as it says itself on
-// standard error. Keys of other parts are not for RDMA containers.
+// unknown returns the files with NRI and handler keys that the program reports as unknown on standard error. Other keys
+// do not concern RDMA containers.
 func (d Daemon) unknown(ctx context.Context, version string, all []File) (found []Ignored) {
 	program, complains := d.Program.(interface {
 		Complaints(ctx context.Context, file string) ([]byte, error)
@@ -93,21 +93,21 @@ func (d Daemon) unknown(ctx context.Context, version string, all []File) (found 
 		for _, name := range aliases(plugin) {
 			full := append([]string{"plugins", name}, path...)
 			key := strings.Join(path, ".")
-			f, is := Last(all, func(tree map[string]any) bool { // a zero says nothing: NVIDIA's toolkit writes such old keys
+			f, is := Last(all, func(tree map[string]any) bool { // NVIDIA's toolkit writes old keys as zero values
 				value, says := tomledit.Lookup(tree, full...)
 				return says && !reflect.ValueOf(value).IsZero()
 			})
 			if is {
 				found = append(found, Ignored{File: f, Lost: []string{key},
 					Reason: fmt.Sprintf("containerd %s does not support the key %s of %s", version, key, name),
-					Fix:    fmt.Sprintf("correct the key in %s, or remove it", f.Path)})
+					Fix:    fmt.Sprintf("correct or remove the key in %s", f.Path)})
 			}
 		}
 	}
 	return found
 }
 
-// replaced returns what later files take away from a file's section; nil where that is nothing.
+// replaced returns the keys of a file's section that later files remove; nil if they remove no keys.
 func (d Daemon) replaced(version string, f File, later []File, plugin string, table map[string]any) *Ignored {
 	by, is := Last(later, func(tree map[string]any) bool {
 		_, says := tomledit.Lookup(tree, "plugins", plugin)
@@ -128,8 +128,8 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	if len(lost) > 3 {
 		some = fmt.Sprintf("%s, and %d more keys", strings.Join(lost[:2], ", "), len(lost)-2)
 	}
-	why := fmt.Sprintf("containerd %s does not merge sections: the section %s in %s replaces the one in this file, so "+
-		"%s is lost",
+	why := fmt.Sprintf("containerd %s does not merge sections: the section %s in %s replaces the section in this file "+
+		"and drops %s",
 		version, plugin, by.Name, some)
 	fix := fmt.Sprintf("copy the lost keys from %[2]s to %[1]s, or remove the section from %[1]s", by.Path, f.Path)
 	if d.Rendered(by) {
@@ -138,10 +138,10 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	return &Ignored{Lost: lost, By: by.Name, Reason: why, Fix: fix}
 }
 
-// IsOld reports whether a program's version is of containerd 1.x, which does not merge the sections of files.
+// IsOld reports whether a version is containerd 1.x, which does not merge the sections of files.
 func IsOld(version string) bool { return strings.HasPrefix(version, "1.") }
 
-// criName returns the name that CRI has for a program in the version of a file. containerd 1.x knows two versions.
+// criName returns the name of the CRI plugin in the version of a file. containerd 1.x supports two versions.
 func criName(version string, f File) string {
 	if IsOld(version) {
 		return CRIPlugin(min(f.Version(), 2))
@@ -149,8 +149,8 @@ func criName(version string, f File) string {
 	return CRIPlugin(f.Version())
 }
 
-// onlyStreams reports whether a CRI section has nothing but settings of CRI's stream server, which have kept their name
-// in containerd 2.x: the effective configuration has them by it.
+// onlyStreams reports whether a CRI section contains only settings of CRI's stream server. These settings have kept
+// their name in containerd 2.x, so they are in the effective configuration under this name.
 func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 	own, _ := tomledit.Lookup(tree, "plugins", plugin)
 	streams, _ := own.(map[string]any)
@@ -162,37 +162,38 @@ func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 	return true
 }
 
-// misnamed says why a file's CRI section does not count by its name.
+// misnamed explains why the name of a file's CRI section has no effect.
 func misnamed(version string, f File, plugin string) *Ignored {
 	says := fmt.Sprintf("has version %d", f.Version())
-	fix := fmt.Sprintf("rename the section in %[3]s to its name in version %[1]d, which is %[2]s for handlers",
+	fix := fmt.Sprintf("rename the section in %[3]s to its name in version %[1]d (for handlers, %[2]s)",
 		f.Version(), criName(version, f), f.Path)
 	if f.Version() == 0 {
 		says = "has no version"
 		fix = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
 	}
-	why := fmt.Sprintf("it %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
+	why := fmt.Sprintf("the file %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
 	return &Ignored{Reason: why, Fix: fix}
 }
 
-// ignoredForVersion returns why the program ignores a file's CRI section because of its version; nil where it does not.
+// ignoredForVersion explains why the program ignores a file's CRI section because of the file's version; nil if the
+// program reads the section.
 func (d Daemon) ignoredForVersion(ctx context.Context, version string, all []File, i int, plugin string) *Ignored {
 	f := all[i]
 	newest := slices.MaxFunc(all, func(a, b File) int { return a.Version() - b.Version() })
 	if f.Version() > 1 && newest.Version() == f.Version() || d.takesOver(ctx, all, i, plugin) {
 		return nil
 	}
-	why := fmt.Sprintf("it has no version, and containerd %s ignores the CRI settings of such a file", version)
+	why := fmt.Sprintf("the file has no version, and containerd %s ignores the CRI settings of such a file", version)
 	if f.Version() > 1 {
-		why = fmt.Sprintf("it has version %d, %s has version %d, and containerd %s ignores the CRI settings of the "+
+		why = fmt.Sprintf("the file has version %d, %s has version %d, and containerd %s ignores the CRI settings of the "+
 			"file with the older version", f.Version(), newest.Name, newest.Version(), version)
 	}
-	return &Ignored{Reason: why, Fix: fmt.Sprintf("run containerd --config %[1]s config migrate, compare its output "+
+	return &Ignored{Reason: why, Fix: fmt.Sprintf("run 'containerd --config %[1]s config migrate', compare the output "+
 		"with %[1]s, and copy the CRI settings from the output to %[1]s", f.Path)}
 }
 
-// takesOver reports whether the program takes a file's CRI section over, or cannot be asked that. It is asked with a
-// handler that the file does not have.
+// takesOver reports whether the program reads a file's CRI section, or whether this is unknown. To find out, takesOver
+// adds a new handler to the file.
 func (d Daemon) takesOver(ctx context.Context, all []File, i int, plugin string) bool {
 	const probe = "rdma-spec-probe"
 	made := map[string]any{}

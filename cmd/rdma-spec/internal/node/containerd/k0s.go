@@ -17,22 +17,24 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// k0sManaged is what k0s begins its configuration with; older ones have an empty line before it.
+// k0sManaged matches the first line of a configuration that k0s writes. Older versions of k0s write an empty line
+// before it.
 var k0sManaged = regexp.MustCompile(`\A(\r?\n)*# k0s_managed=true\r?(\n|\z)`)
 
-// isManaged reports whether k0s writes its configuration at each start, and loads its drop-ins: where people have
-// removed the mark, it does neither.
+// isManaged reports whether k0s writes the configuration at each start and loads the drop-ins. If someone removes the
+// mark, k0s does not write or load these files.
 func isManaged(file string) bool {
 	text, err := files.Content(file)
 	return err == nil && (text == nil || k0sManaged.Match(text))
 }
 
-// k0sCRI is the file in which k0s collects all that is about CRI.
+// k0sCRI is the file in which k0s collects the CRI settings.
 const k0sCRI = "/run/k0s/containerd-cri.toml"
 
-// generated returns the configuration that k0s writes at its next start, and contents with what it writes beside it.
-// The newest k0s imports the directory of drop-ins. Others import each drop-in that is not about CRI, and then one file
-// in which they have merged those that are, key by key, into containerd's defaults and the image of pods' sandboxes.
+// generated returns the configuration that k0s writes at its next start, and the contents of the other files that it
+// writes. The newest k0s imports the directory of drop-ins. Other versions import each drop-in without CRI settings,
+// and then one file with the merged CRI settings. For this file, k0s merges the drop-ins with CRI settings, key by key,
+// into containerd's defaults and the image of the pods' sandboxes.
 func (d Daemon) generated(ctx context.Context, planned Contents, main File) (File, Contents, error) {
 	main.Tree, _ = tomledit.Parse(main.Text)
 	collected := ""
@@ -76,7 +78,8 @@ func (d Daemon) generated(ctx context.Context, planned Contents, main File) (Fil
 	return main, with, err
 }
 
-// collect returns the drop-ins that k0s imports, and what it makes of the others. File is what it has written last.
+// collect returns the drop-ins that k0s imports, and the merged CRI settings of the other drop-ins. file is the file
+// that k0s wrote at its last start.
 func (d Daemon) collect(ctx context.Context, planned Contents, dir, file string, old bool) (imports []any,
 	cri map[string]any, err error) {
 	plugins := []string{CRIPlugins[0], "io.containerd.cri.v1.images"}
@@ -96,12 +99,12 @@ func (d Daemon) collect(ctx context.Context, planned Contents, dir, file string,
 	if err != nil {
 		return nil, nil, err
 	}
-	last, _ := tomledit.Parse(text) // k0s does not read it
+	last, _ := tomledit.Parse(text) // k0s does not read this file
 	path := append([]string{"plugins", plugins[len(plugins)-1]}, image...)
 	if value, says := tomledit.Lookup(last, path...); says {
 		tomledit.Put(cri, value, path...)
 	}
-	names, _ := d.matching(planned, dir) // the pattern is a good one
+	names, _ := d.matching(planned, dir) // the pattern is valid
 	for _, name := range names {
 		path := files.Below(d.Root, name)
 		text, err := planned.Read(path)
@@ -124,7 +127,7 @@ func (d Daemon) collect(ctx context.Context, planned Contents, dir, file string,
 	return imports, cri, nil
 }
 
-// merge sets the values of a tree in another one, whose tables keep what the tree does not say.
+// merge copies the values of a tree into another tree. Keys that the first tree lacks stay unchanged.
 func merge(into, tree map[string]any) {
 	for key, value := range tree {
 		table, isTable := value.(map[string]any)
@@ -136,7 +139,7 @@ func merge(into, tree map[string]any) {
 	}
 }
 
-// Rendered reports whether the platform writes a file of the daemon's anew when it starts.
+// Rendered reports whether the platform rewrites a file of the daemon at each start.
 func (d Daemon) Rendered(f File) bool {
 	if d.DropIns != "" && f.By == d.File() {
 		return filepath.Dir(f.Name) != d.OnNode(d.DropIns)

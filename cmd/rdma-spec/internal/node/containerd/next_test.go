@@ -218,14 +218,14 @@ var nodes = map[string]struct {
 	"a pattern takes a base spec": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/r*']\n", etc + "rdma-spec-rdma.json": "{}\n",
 	}, next{files: "config.toml rdma-spec-rdma.json", err: `imports "/etc/containerd/r*", which also matches ` +
-		"/etc/containerd/rdma-spec-rdma.json; this file is not TOML, so containerd does not start: import /etc/containerd/*.toml"}},
+		"a file that is not TOML (/etc/containerd/rdma-spec-rdma.json), so containerd does not start: import /etc/containerd/*.toml"}},
 	"a byte order mark, which 1.7 reads": {"1.7.35", map[string]string{
 		etc + "config.toml": "\xef\xbb\xbfversion = 2\nimports = ['a.toml']\n",
 		etc + "a.toml":      "\xef\xbb\xbfversion = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
 	}, next{files: "config.toml a.toml", handlers: "runc"}},
 	"a byte order mark, which 2.x refuses": {"2.2.9 2.4.2", map[string]string{
 		etc + "config.toml": "\xef\xbb\xbfversion = 2\n[grpc]\n  uid = 0\n",
-	}, next{files: "config.toml", err: "config.toml begins with a byte order mark, which containerd 2.x refuses: remove it with " +
+	}, next{files: "config.toml", err: "config.toml begins with a byte order mark, which containerd 2.x refuses: remove the mark with " +
 		`sed -i '1s/^\xEF\xBB\xBF//'`}},
 	"keys that it does not know": {"2.2.9 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\n" + runcV2 + "  runtime_engine = ''\n  runtime_typ = 'x'\n[plugins.'io.containerd.nri.v1.nri']\n  disabled = true\n",

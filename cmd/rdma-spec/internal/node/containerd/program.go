@@ -22,14 +22,14 @@ import (
 type Program interface {
 	// Version returns its version, such as 1.7.35.
 	Version(ctx context.Context) (string, error)
-	// Dump returns the effective configuration that it makes of a file: TOML. An error is one line, the program's own.
+	// Dump returns the effective configuration for a file, as TOML. An error is one line from the program.
 	Dump(ctx context.Context, file string) ([]byte, error)
 }
 
 // Binary is the path of an installed containerd.
 type Binary string
 
-// answersWithin is how long `containerd config dump` may take.
+// answersWithin is the timeout of `containerd config dump`.
 const answersWithin = 20 * time.Second
 
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+)`)
@@ -53,7 +53,7 @@ func (b Binary) Dump(ctx context.Context, file string) ([]byte, error) {
 	return out, err
 }
 
-// Complaints returns what it says on standard error of a file that it loads.
+// Complaints returns the program's standard error when it loads a file.
 func (b Binary) Complaints(ctx context.Context, file string) ([]byte, error) {
 	_, said, err := b.output(ctx, "--config", file, "config", "dump")
 	return said, err
@@ -63,7 +63,7 @@ func (b Binary) output(ctx context.Context, args ...string) (out, said []byte, e
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, string(b), args...)
-	cmd.Args[0] = "containerd" // of K3s, it is the program k3s, which acts on the name that it is started with
+	cmd.Args[0] = "containerd" // K3s has a single program, which acts according to argv[0]
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err = cmd.Output()

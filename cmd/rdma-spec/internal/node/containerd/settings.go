@@ -9,13 +9,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// CRIPlugins are the names of the plugin that knows runtime handlers, the newest one first.
+// CRIPlugins are the names of the plugin that defines runtime handlers, with the newest name first.
 var CRIPlugins = []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"}
 
-// ServesCRI are the plugins without any of which containerd serves no CRI: since 2.0, images have one of their own.
+// ServesCRI are the plugins that containerd needs to serve CRI. Since containerd 2.0, images have a separate plugin.
 var ServesCRI = append(slices.Clone(CRIPlugins), "io.containerd.cri.v1.images")
 
-// CRIPlugin returns the name that this plugin has in a version of the configuration.
+// CRIPlugin returns the CRI plugin's name in a version of the configuration.
 func CRIPlugin(version int) string {
 	switch {
 	case version >= 3:
@@ -39,23 +39,23 @@ func aliases(plugin string) []string {
 	return []string{plugin}
 }
 
-// BaseSpecKey is the key of a handler that names its base spec.
+// BaseSpecKey is the handler's key for the path of its base spec.
 const BaseSpecKey = "base_runtime_spec"
 
-// Handlers returns the handlers of an effective configuration, and the plugin that has them.
+// Handlers returns the handlers of an effective configuration, and the plugin that defines them.
 func Handlers(tree map[string]any) (plugin string, all map[string]any) {
 	for _, plugin := range CRIPlugins {
 		if found, exists := tomledit.Lookup(tree, "plugins", plugin, "containerd", "runtimes"); exists {
-			all, _ = found.(map[string]any) // containerd prints a table
+			all, _ = found.(map[string]any) // always a table
 			return plugin, all
 		}
 	}
 	return "", nil
 }
 
-// Disables reports whether a configuration turns one of these plugins off in disabled_plugins.
+// Disables reports whether a configuration turns off one of these plugins in disabled_plugins.
 func Disables(tree map[string]any, plugins ...string) bool {
-	list, _ := tree["disabled_plugins"].([]any) // containerd refuses another type
+	list, _ := tree["disabled_plugins"].([]any) // containerd rejects other types
 	return slices.ContainsFunc(list, func(element any) bool {
 		name, _ := element.(string)
 		return slices.Contains(plugins, name)

@@ -14,12 +14,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// DefaultTemplate is what a K3s or RKE2 template begins with, so that it adds to the platform's own configuration.
+// DefaultTemplate is the first line of a K3s or RKE2 template that extends the platform's own configuration.
 const DefaultTemplate = "{{ template \"base\" . }}\n"
 
-// Source returns the file that people write, and that the daemon's configuration is or is made of: the template that
-// K3s and RKE2 read at their next start is config-v3.toml.tmpl for containerd 2.x, or config.toml.tmpl where only that
-// exists; for containerd 1.x it is config.toml.tmpl.
+// Source returns the file that people edit: the daemon's configuration, or the template that K3s and RKE2 read at their
+// next start. The template is config-v3.toml.tmpl for containerd 2.x, or config.toml.tmpl if only this file exists. For
+// containerd 1.x, the template is config.toml.tmpl.
 func (d Daemon) Source(ctx context.Context, planned Contents) (string, error) {
 	if d.Template == "" {
 		return d.File(), nil
@@ -39,7 +39,7 @@ func (d Daemon) Source(ctx context.Context, planned Contents) (string, error) {
 	return d.Template, nil
 }
 
-// main returns the configuration itself, as the daemon reads it at its next start.
+// main returns the main configuration, in the state at the daemon's next start.
 func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 	f := File{Name: d.Config, Path: d.File()}
 	text, err := planned.Read(f.Path)
@@ -65,8 +65,9 @@ var (
 // IncludesBase reports whether a template includes the platform's own configuration.
 func IncludesBase(template []byte) bool { return baseAction.Match(template) }
 
-// rendering returns what a platform makes of a template at its next start, as far as that is known: what it rendered
-// last, with the template's block and imports in place of those that it had then. Without a template, it is the base.
+// rendering returns the configuration that a platform will render from a template at its next start, as far as it is
+// known. The result is the last rendered configuration, with the template's current block and imports. Without a
+// template, the result is the base.
 func rendering(template, rendered []byte) []byte {
 	if template != nil && !bytes.Contains(template, []byte("{{")) {
 		return template
@@ -77,7 +78,7 @@ func rendering(template, rendered []byte) []byte {
 	}
 	says, err := tomledit.Parse(template)
 	list, _ := says["imports"].([]any)
-	has, _ := tomledit.Parse(text) // the daemon says what is wrong
+	has, _ := tomledit.Parse(text) // the daemon reports errors
 	if _, any := has["imports"]; err != nil || template == nil || IncludesBase(template) || list == nil && !any {
 		return text
 	}
@@ -87,8 +88,8 @@ func rendering(template, rendered []byte) []byte {
 	return text
 }
 
-// IsRendered reports whether the platform has rendered a template, but for its block and imports, as far as that can be
-// seen: what was rendered has all lines that no action stands in or around.
+// IsRendered reports whether the rendered configuration matches a template, except for the template's block and
+// imports. As a heuristic, the configuration must contain all of the template's lines without actions.
 func IsRendered(template, rendered []byte) bool {
 	if !bytes.Contains(template, []byte("{{")) && template != nil {
 		return true
@@ -109,7 +110,7 @@ func IsRendered(template, rendered []byte) bool {
 	return rendered != nil
 }
 
-// lines returns the lines of a text without comments and white space around them.
+// lines returns the lines of a text without comments, empty lines, and surrounding white space.
 func lines(text []byte) (all []string) {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)

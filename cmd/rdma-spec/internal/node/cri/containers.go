@@ -18,22 +18,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// askAtOnce is how many containers the runtime is asked about at a time.
+// askAtOnce is the number of concurrent requests about containers.
 const askAtOnce = 8
 
-// containerWithin is how long the runtime may take to answer for one container. A test waits less.
+// containerWithin is the timeout for a request about a container. Tests set a shorter timeout.
 var containerWithin = 5 * time.Second
 
-// Container is a container that runs.
+// Container is a running container.
 type Container struct {
 	policy.Container `json:"container"`
 	Runtime          Identity  `json:"runtime"`
 	ID               string    `json:"id"`
 	SandboxID        string    `json:"-"`
-	PID              int       `json:"pid"` // of its first process, in the runtime's PID namespace; 0 where it is unknown
+	PID              int       `json:"pid"` // the first process, in the runtime's PID namespace; 0 if unknown
 	Started          time.Time `json:"started"`
 	Spec             Spec      `json:"spec"`
-	Problem          string    `json:"problem,omitempty"` // why it is unknown what the container holds
+	Problem          string    `json:"problem,omitempty"` // why the container's resources are unknown
 }
 
 // Pods returns the pods of the node, as NAMESPACE/POD.
@@ -46,8 +46,8 @@ func (r *Runtime) Pods(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Waiting returns the pods of the node that are ready and have none of these containers, as NAMESPACE/POD: between two
-// starts of a container, the pod keeps its network.
+// Waiting returns the node's ready pods that have none of these containers, as NAMESPACE/POD. Between two starts of a
+// container, a pod keeps its network.
 func (r *Runtime) Waiting(ctx context.Context, running []Container) (names []string, err error) {
 	pods, err := r.pods(ctx)
 	for id, pod := range pods {
@@ -60,8 +60,8 @@ func (r *Runtime) Waiting(ctx context.Context, running []Container) (names []str
 	return names, err
 }
 
-// Containers returns the containers of runtimes that run, in the order of their names: those of the pods NAMESPACE/POD
-// or, where none is given, all. One that ends meanwhile is left out.
+// Containers returns the runtimes' running containers, sorted by name. If pods are given as NAMESPACE/POD, it returns
+// only their containers. It omits containers that exit in the meantime.
 func Containers(ctx context.Context, runtimes []*Runtime, only ...string) ([]Container, error) {
 	var running []Container
 	for _, r := range runtimes {
@@ -106,7 +106,7 @@ func (r *Runtime) containers(ctx context.Context, only []string) ([]Container, e
 	return slices.DeleteFunc(found, func(c Container) bool { return c.ID == "" }), nil
 }
 
-// listed asks which containers run.
+// listed queries the runtime for its running containers.
 func (r *Runtime) listed(ctx context.Context) ([]*runtime.Container, error) {
 	listed, err := r.api.ListContainers(ctx, &runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{
 		State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_RUNNING},
@@ -117,7 +117,7 @@ func (r *Runtime) listed(ctx context.Context) ([]*runtime.Container, error) {
 	return listed.GetContainers(), nil
 }
 
-// Running returns the IDs of the containers that run.
+// Running returns the IDs of the running containers.
 func (r *Runtime) Running(ctx context.Context) (ids []string, err error) {
 	listed, err := r.listed(ctx)
 	for _, c := range listed {
@@ -142,8 +142,8 @@ func (r *Runtime) pods(ctx context.Context) (map[string]*runtime.PodSandbox, err
 	return pods, nil
 }
 
-// container asks about one container; the zero Container if it has ended. If the runtime does not answer, that is the
-// container's Problem.
+// container queries the runtime for a container. If the container has exited, the result is the zero Container. If the
+// runtime does not respond, Problem contains the error.
 func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed *runtime.Container) Container {
 	ctx, cancel := context.WithTimeout(ctx, containerWithin)
 	defer cancel()
@@ -176,14 +176,14 @@ func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed
 	return c
 }
 
-// What runtimes say of a container that did not end by itself.
+// Exit codes that runtimes report for a container that did not exit by itself.
 const (
-	exitKilled      = 137 // SIGKILL, also of a runtime that cleans up after a shim
-	exitUnknown     = 255 // containerd, where the shim is gone; CRI-O, where the OCI runtime does not know the container
-	exitUnknownCRIO = -1  // CRI-O, where conmon has left no exit code
+	exitKilled      = 137 // SIGKILL, also from a runtime that cleans up after a shim
+	exitUnknown     = 255 // containerd: the shim is gone; CRI-O: the OCI runtime does not know the container
+	exitUnknownCRIO = -1  // CRI-O: conmon has left no exit code
 )
 
-// Ended reports whether a container has ended by itself. One that was removed has not.
+// Ended reports whether a container has exited by itself. For a removed container, it returns false.
 func (r *Runtime) Ended(ctx context.Context, id string) (bool, error) {
 	answer, err := r.api.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id})
 	if status.Code(err) == codes.NotFound {

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cri lists the running containers on a node. It uses CRI, the interface between the kubelet and the container
-// runtimes, and returns the facts about each container on which a decision of package policy depends.
+// runtimes. For each container, the package returns the facts on which the decisions of package policy depend.
 //
-// It makes no decisions. It reads a container's devices from the OCI spec in the runtime's verbose status, which is
-// what an NRI plugin sees.
+// The package makes no decisions. It reads a container's devices from the OCI spec in the runtime's verbose status. An
+// NRI plugin sees the same devices.
 package cri
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Identity names a container runtime that answers.
+// Identity identifies a container runtime that responds.
 type Identity struct {
 	// Name is the name that the runtime reports: containerd or cri-o.
 	Name string `json:"name"`
@@ -47,14 +47,13 @@ type Runtime struct {
 	api  runtime.RuntimeServiceClient
 }
 
-// ErrLate means that a runtime did not answer in time.
+// ErrLate means that a runtime did not respond in time.
 var ErrLate = errors.New("the runtime did not respond in time")
 
 const (
-	// AnswersWithin is how long a runtime may take to say its version where another one has answered, unless its node
-	// is known to be slow.
+	// AnswersWithin is the default timeout for a runtime's version if another runtime has responded.
 	AnswersWithin = 2 * time.Second
-	// alone is how many times as long it may take where no other has answered: there is nobody else to ask.
+	// alone is the factor by which the timeout increases if no other runtime has responded.
 	alone = 5
 )
 
@@ -65,7 +64,7 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, files.Cause(err))
 	}
-	_ = tried.Close() // nothing is lost with it
+	_ = tried.Close() // an error loses no data
 	conn, err := localrpc.NewClient(localrpc.Dialer(socket))
 	if err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 	r := &Runtime{conn: conn, api: runtime.NewRuntimeServiceClient(conn)}
 	version, err := r.api.Version(ctx, &runtime.VersionRequest{})
 	if err != nil {
-		_ = conn.Close() // nothing is lost with it
+		_ = conn.Close() // an error loses no data
 		return nil, fmt.Errorf("%s: %w", socket, plainError(err))
 	}
 	r.Identity = Identity{version.GetRuntimeName(), version.GetRuntimeVersion(), socket}
@@ -81,9 +80,9 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 }
 
 // Close ends the connection.
-func (r *Runtime) Close() { _ = r.conn.Close() } // nothing is lost with it
+func (r *Runtime) Close() { _ = r.conn.Close() } // an error loses no data
 
-// plainError puts gRPC's error in an administrator's words.
+// plainError converts a gRPC error to an error for administrators.
 func plainError(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
@@ -92,22 +91,22 @@ func plainError(err error) error {
 	case codes.Unavailable:
 		return fmt.Errorf("the runtime cannot be reached: %s", localrpc.Reason(err))
 	case codes.Unimplemented:
-		return errors.New("it does not serve CRI: if it is containerd, remove cri from disabled_plugins")
+		return errors.New("the runtime does not serve CRI: if the runtime is containerd, remove cri from disabled_plugins")
 	}
 	return errors.New(s.Message())
 }
 
-// Where else an endpoint may be named, as for crictl.
+// Other sources of the endpoint, as for crictl.
 const (
 	endpointVariable = "CONTAINER_RUNTIME_ENDPOINT"
 	crictlConfig     = "/etc/crictl.yaml"
 )
 
-// Connect connects to the runtimes that serve CRI on a node: to the one at the endpoint, /path or unix:///path. Without
-// an endpoint, CONTAINER_RUNTIME_ENDPOINT names it, else /etc/crictl.yaml below the root, whose path is below the root
-// as well. Where nothing names one, all usual places below the root are tried at once; skipped has an error for each
-// that does not serve CRI, and for each that takes longer than that time although another one serves. The caller closes
-// the runtimes.
+// Connect connects to the runtimes that serve CRI on a node. If endpoint is set to /path or unix:///path, it connects
+// only to this runtime. Otherwise, the endpoint comes from CONTAINER_RUNTIME_ENDPOINT, or else from /etc/crictl.yaml
+// under the root, whose path is also under the root. Without any endpoint, Connect tries all usual sockets under the
+// root at once. skipped contains an error for each runtime that does not serve CRI, and for each that exceeds the
+// timeout although another runtime responded. The caller must close the runtimes.
 func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime,
 	skipped []error, err error) {
 	socket, err := namedSocket(endpoint, root)
@@ -130,7 +129,7 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 	}
 	found := make([]*Runtime, len(sockets))
 	failed := make([]error, len(sockets))
-	answered := make(chan struct{}, len(sockets)) // receives for each that serves CRI
+	answered := make(chan struct{}, len(sockets)) // receives for each runtime that serves CRI
 	var all sync.WaitGroup
 	for i, socket := range sockets {
 		all.Go(func() {
@@ -161,7 +160,7 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 	return runtimes, skipped, nil
 }
 
-// namedSocket returns the socket that somebody names; "" where nobody does.
+// namedSocket returns the configured socket; "" if no socket is configured.
 func namedSocket(endpoint, root string) (socket string, err error) {
 	if endpoint != "" {
 		return path(endpoint, "--runtime-endpoint")
@@ -188,18 +187,17 @@ func namedSocket(endpoint, root string) (socket string, err error) {
 	return files.Below(root, socket), err
 }
 
-// path returns the path of an endpoint that somebody names.
+// path returns the path of a configured endpoint.
 func path(endpoint, by string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("%s has %q: write a socket's path, such as unix:///run/containerd/containerd.sock", by,
-			endpoint)
+		return "", fmt.Errorf("%s is set to %q: specify the path of a socket, such as unix:///run/containerd/containerd.sock",
+			by, endpoint)
 	}
 	return path, nil
 }
 
-// usualSockets returns the usual places below a root: containerd itself, CRI-O, and the containerds that platforms
-// bring.
+// usualSockets returns the usual sockets under a root: those of containerd, CRI-O, and the containerds of platforms.
 func usualSockets(root string) []string {
 	return places.Sockets(root, slices.Insert(slices.Clone(places.Containerds), 1, places.CRIO)...)
 }

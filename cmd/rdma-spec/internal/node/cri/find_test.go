@@ -64,7 +64,7 @@ func TestConnectFindsAll(t *testing.T) {
 	if diff := cmp.Diff([]string{"/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}, found); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
-	want := "/run/containerd/containerd.sock: it does not serve CRI: if it is containerd, remove cri from " +
+	want := "/run/containerd/containerd.sock: the runtime does not serve CRI: if the runtime is containerd, remove cri from " +
 		"disabled_plugins\n" +
 		"cannot connect to the runtime at /var/snap/microk8s/common/run/containerd.sock: connection refused\n" +
 		"/run/k0s/containerd.sock: the runtime did not respond in time"
@@ -146,7 +146,7 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 	}
 	for endpoint, want := range map[string]string{
 		"/nonexistent.sock": "cannot connect to the runtime at /nonexistent.sock: no such file or directory",
-		"tcp://127.0.0.1:1": `--runtime-endpoint has "tcp://127.0.0.1:1": write a socket's path, such as unix:///run/containerd/containerd.sock`,
+		"tcp://127.0.0.1:1": `--runtime-endpoint is set to "tcp://127.0.0.1:1": specify the path of a socket, such as unix:///run/containerd/containerd.sock`,
 	} {
 		if _, _, err := Connect(t.Context(), endpoint, root, AnswersWithin); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", endpoint, err, want)

@@ -19,16 +19,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Spec has the limits and capabilities of a container's OCI spec.
+// Spec contains the limits and capabilities of a container's OCI spec.
 type Spec struct {
 	Memlock      spec.Rlimit
-	MemlockKnown bool     // the spec sets it
+	MemlockKnown bool     // the spec sets Memlock
 	Bounding     []string // capabilities: CAP_CHOWN …
 	Env          Env
 }
 
-// verbose is the part of a runtime's verbose status that is read. containerd and CRI-O both write it, under the key
-// "info".
+// verbose is the part of a runtime's verbose status that this package reads. Both containerd and CRI-O write it under
+// the key "info".
 type verbose struct {
 	PID         int    `json:"pid"`
 	RuntimeType string `json:"runtimeType"` // containerd's
@@ -53,18 +53,18 @@ type verbose struct {
 	} `json:"runtimeSpec"`
 }
 
-// Env has the variables of a container's environment that choose HCAs, GPUs, and interfaces, by their names. No other
-// is read.
+// Env contains the environment variables of a container that select HCAs, GPUs, and interfaces. Other variables are not
+// read.
 type Env map[string]string
 
-// environment finds them in JSON. A value with a character that JSON escapes names no device.
+// environment matches these variables in JSON. A value with a character that JSON escapes cannot be a device name.
 var environment = regexp.MustCompile(
 	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|NVIDIA_MOFED|NVIDIA_VISIBLE_DEVICES|HABANA_VISIBLE_DEVICES|` +
 		`UCX_NET_DEVICES)=([^"\\]{0,1000})"`)
 
-// UnmarshalJSON implements json.Unmarshaler, without decoding the others, which take most of a spec.
+// UnmarshalJSON implements json.Unmarshaler. It does not decode the other variables, which take up most of a spec.
 func (e *Env) UnmarshalJSON(text []byte) error {
-	if bytes.HasPrefix(text, []byte("{")) { // as an archive has it
+	if bytes.HasPrefix(text, []byte("{")) { // the format in an archive
 		return json.Unmarshal(text, (*map[string]string)(e))
 	}
 	for _, form := range environment.FindAllSubmatch(text, -1) {
@@ -74,7 +74,7 @@ func (e *Env) UnmarshalJSON(text []byte) error {
 		name := string(form[1])
 		value := string(form[2])
 		if strings.HasSuffix(name, "_VISIBLE_DEVICES") && !slices.Contains([]string{"all", "none", "void", ""}, value) {
-			value = "some" // it has serial numbers
+			value = "some" // hides serial numbers
 		}
 		(*e)[name] = value
 	}
@@ -104,7 +104,7 @@ func (c *Container) read(info map[string]string) error {
 		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor})
 	}
 	for _, r := range process.Rlimits {
-		if r.Type == spec.RlimitMemlock { // the last one wins
+		if r.Type == spec.RlimitMemlock { // the last entry applies
 			c.Spec.Memlock = spec.Rlimit{Soft: spec.LimitOf(r.Soft), Hard: spec.LimitOf(r.Hard)}
 			c.Spec.MemlockKnown = true
 		}

@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goal defines the goal of each feature of rdma-spec configure: what containerd's effective configuration must
-// contain, and whether it does. The doctor and configure share it. It plans no changes.
+// Package goal defines the goal of each feature of rdma-spec configure: the values that containerd's effective
+// configuration must contain. It also checks whether the configuration meets a goal. The doctor and configure share
+// this package. Package goal plans no changes.
 package goal
 
 import (
@@ -19,15 +20,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// The features, and what they are asked with.
+// The features and their parameters.
 const (
 	NRI     = "nri"
-	Handler = "handler " // and its name
+	Handler = "handler " // followed by the handler's name
 	Limits  = "limits"
 
-	Like     = "like"     // the handler that another one is made like
-	Required = "required" // "true": with the default validator
-	Unit     = "unit"     // whose limit is removed
+	Like     = "like"     // the handler that is the model of the new handler
+	Required = "required" // "true" turns on the default validator
+	Unit     = "unit"     // the unit whose limit is removed
 )
 
 // Value is a value of the effective configuration.
@@ -36,7 +37,8 @@ type Value struct {
 	Value any
 }
 
-// Memlock returns the last setting of a unit's memlock limit but for that of one file, and whether it is no limit.
+// Memlock returns the last memlock setting of a unit, without the settings of one file, and whether this setting is
+// unlimited.
 func Memlock(root, unit, without string) (last process.Setting, unlimited bool) {
 	for _, s := range process.UnitSettings(root, unit, "LimitMEMLOCK") {
 		if s.File != without {
@@ -47,13 +49,13 @@ func Memlock(root, unit, without string) (last process.Setting, unlimited bool) 
 	return last, soft == "infinity" && (!isPair || hard == "infinity")
 }
 
-// BaseSpec returns the base spec of a handler of a daemon with a configuration.
+// BaseSpec returns the path of a handler's base spec for the daemon with this configuration.
 func BaseSpec(config, handler string) string {
 	return path.Join(path.Dir(config), "rdma-spec-"+handler+".json")
 }
 
-// Values returns what a goal wants, made of the effective configuration without it: nothing for a goal that is for no
-// containerd.
+// Values returns the values that a goal requires, based on the effective configuration without the goal. A goal that
+// does not concern containerd has no values.
 func Values(g record.Goal, without map[string]any) ([]Value, error) {
 	name, isHandler := strings.CutPrefix(g.Feature, Handler)
 	switch {
@@ -83,7 +85,7 @@ func Values(g record.Goal, without map[string]any) ([]Value, error) {
 	return nil, nil
 }
 
-// Sets reports whether a path of an effective configuration is one that a goal sets.
+// Sets reports whether a goal sets a path of an effective configuration.
 func Sets(g record.Goal, path []string) bool {
 	name, isHandler := strings.CutPrefix(g.Feature, Handler)
 	if !isHandler {
@@ -94,7 +96,7 @@ func Sets(g record.Goal, path []string) bool {
 		(g.Asked[Like] != name || path[len(path)-1] == containerd.BaseSpecKey)
 }
 
-// With returns an effective configuration with values.
+// With returns a copy of an effective configuration with values added.
 func With(tree map[string]any, values []Value) map[string]any {
 	tree = tomledit.Clone(tree)
 	for _, v := range values {
@@ -103,8 +105,8 @@ func With(tree map[string]any, values []Value) map[string]any {
 	return tree
 }
 
-// Differences returns the paths in which two effective configurations differ. In handlers, containerd prints a zero or
-// nothing for the same.
+// Differences returns the paths in which two effective configurations differ. In handlers, a zero value is equal to a
+// missing key, because containerd can print either.
 func Differences(a, b map[string]any) [][]string {
 	return tomledit.Differences(comparable(a), comparable(b))
 }
@@ -119,7 +121,7 @@ func comparable(tree map[string]any) map[string]any {
 	return tree
 }
 
-// NotZero returns a tree without what is false, 0 or empty, which needs not be written.
+// NotZero returns a tree without values that are false, 0, or empty. Such values can be omitted.
 func NotZero(tree map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range tree {

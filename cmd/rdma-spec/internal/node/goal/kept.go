@@ -16,43 +16,44 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// State is what became of a feature.
+// State is the current state of a feature.
 type State string
 
 // The states of a feature.
 const (
 	Kept    State = "kept"
-	Lost    State = "lost"    // nothing of it is in effect
-	Stale   State = "stale"   // it is in effect, but not as it would be made now
-	Unknown State = "unknown" // the error says why
+	Lost    State = "lost"    // the feature has no effect
+	Stale   State = "stale"   // the feature has an effect, but configure would now set it up differently
+	Unknown State = "unknown" // Error contains the reason
 )
 
-// Feature is a feature that rdma-spec configure has set up, and what became of it.
+// Feature is a feature that rdma-spec configure has set up, with its current state.
 type Feature struct {
 	Feature string            `json:"feature"` // such as nri, or handler rdma
 	Asked   map[string]string `json:"asked,omitempty"`
-	Config  string            `json:"config,omitempty"` // of the containerd that it is for
-	Since   time.Time         `json:"since"`            // when it was configured last
+	Config  string            `json:"config,omitempty"` // the configuration of the feature's containerd
+	Since   time.Time         `json:"since"`            // when the feature was last configured
 	State   State             `json:"state"`
 	Error   string            `json:"error,omitempty"`
-	Differs []string          `json:"differs,omitempty"` // the dotted keys that are not as wanted, or the missing files
+	Differs []string          `json:"differs,omitempty"` // the dotted keys that differ from the goal, or the missing files
 }
 
-// SideEffect is what the files of rdma-spec change in a containerd's effective configuration beyond the features.
+// SideEffect lists the changes in a containerd's effective configuration that rdma-spec's files cause in addition to
+// the features.
 type SideEffect struct {
 	Config  string   `json:"config"`
 	Files   []string `json:"files"`
 	Differs []string `json:"differs"` // dotted keys
 }
 
-// Configured is what became of what rdma-spec configure has set up.
+// Configured is the current state of the features that rdma-spec configure has set up.
 type Configured struct {
 	Features    []Feature    `json:"features"`
 	SideEffects []SideEffect `json:"sideEffects,omitempty"`
 }
 
-// Read compares what the record of the node below a root has with the effective configurations, whoever has changed
-// them.
+// Read compares the record of the node under a root with the effective configurations. It finds changes by any program
+// or person.
 func Read(ctx context.Context, root string) (all Configured, err error) {
 	r, err := record.Read(root)
 	if err != nil {
@@ -80,7 +81,8 @@ func feature(g record.Goal) Feature {
 	return Feature{Feature: g.Feature, Asked: g.Asked, Config: g.Config, Since: g.Time, State: Kept}
 }
 
-// ofFiles judges a feature whose files are its own: it is lost where one is missing, or where a unit has a limit again.
+// ofFiles checks a feature that has its own files. The feature is lost if a file is missing, or if a unit has a limit
+// again.
 func ofFiles(r *record.Record, root string, g record.Goal) Feature {
 	f := feature(g)
 	if unit := g.Asked[Unit]; unit != "" {
@@ -99,8 +101,8 @@ func ofFiles(r *record.Record, root string, g record.Goal) Feature {
 	return f
 }
 
-// ofDaemon judges the features of a containerd: with the files as they are, its effective configuration is the one
-// without them and with what the features want, and nothing else.
+// ofDaemon checks the features of a containerd. The current effective configuration must equal the configuration
+// without rdma-spec's files plus the features' values.
 func ofDaemon(ctx context.Context, r *record.Record, root, config string) (features []Feature, effect *SideEffect) {
 	var goals []record.Goal
 	for _, g := range r.Goals {
@@ -153,8 +155,8 @@ func ofDaemon(ctx context.Context, r *record.Record, root, config string) (featu
 	return features, effect
 }
 
-// withGoals returns an effective configuration with all goals, and the values of each. Where what one was made like is
-// gone, it can stay as it is.
+// withGoals returns an effective configuration with all goals, and the values of each goal. If the model of a handler
+// is gone, the handler can stay unchanged.
 func withGoals(goals []record.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
 	want = without
 	for _, g := range goals {
@@ -168,8 +170,8 @@ func withGoals(goals []record.Goal, without, now map[string]any) (want map[strin
 	return want, wanted
 }
 
-// Others returns the goals for a containerd but for that of a feature where they are not all met, where their files
-// change more than they are for, or where containerd does not read one of them; and none where all is well.
+// Others returns the goals for a containerd, except the goal of feature, if one of them has a problem: a goal is not
+// met, files have side effects, or containerd does not read a file. If no goal has a problem, Others returns nil.
 func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature string) (others []record.Goal,
 	err error) {
 	for _, g := range r.Goals {
@@ -188,7 +190,7 @@ func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature 
 		}
 		tree, err := d.Effective(ctx, without)
 		if err != nil {
-			return others, nil // what is planned says why
+			return others, nil // the plan reports the reason
 		}
 		trees = append(trees, tree)
 	}
@@ -196,7 +198,7 @@ func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature 
 	if err != nil {
 		return nil, err
 	}
-	isUnread := func(e record.Entry) bool { // an import for the feature would have it count, whatever it says
+	isUnread := func(e record.Entry) bool { // an import for the feature would activate the file
 		isOthers := slices.ContainsFunc(others, func(g record.Goal) bool { return g.Feature == e.Feature })
 		isRead := func(f containerd.File) bool { return f.Path == e.Path }
 		return isOthers && filepath.Ext(e.Path) == ".toml" && !slices.ContainsFunc(read, isRead)
@@ -208,8 +210,8 @@ func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature 
 	return others, nil
 }
 
-// bothWays returns the effective configuration of a containerd with the files as they are, and without what is
-// recorded; and the files that have that.
+// bothWays returns the effective configurations of a containerd with the current files, and without the recorded
+// changes. It also returns the files without these changes.
 func bothWays(ctx context.Context, r *record.Record, root, config string) (now, without map[string]any,
 	ours containerd.Contents, err error) {
 	d, err := containerd.Choose(containerd.Find(root), files.Below(root, config), root)
@@ -225,7 +227,8 @@ func bothWays(ctx context.Context, r *record.Record, root, config string) (now, 
 	return now, without, ours, err
 }
 
-// Present returns the values of a handler as they are; none where it has not the base spec that it was given.
+// Present returns the current values of a handler. It returns none if the handler no longer has its configured base
+// spec.
 func Present(now map[string]any, g record.Goal) (values []Value) {
 	plugin, handlers := containerd.Handlers(now)
 	name := strings.TrimPrefix(g.Feature, Handler)

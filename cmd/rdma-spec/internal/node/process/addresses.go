@@ -24,28 +24,28 @@ import (
 // Link is an interface of a process's network namespace.
 type Link struct {
 	Name      string         `json:"name"`
-	Addresses []netip.Addr   `json:"addresses,omitempty"` // of IPv6
-	Subnets   []netip.Prefix `json:"subnets,omitempty"`   // a route without a gateway leads there; IPv4 first
-	Gateway   bool           `json:"gateway,omitempty"`   // a route by it has a gateway
-	Strict    bool           `json:"strict,omitempty"`    // rp_filter drops what would not be answered by it
+	Addresses []netip.Addr   `json:"addresses,omitempty"` // IPv6 only
+	Subnets   []netip.Prefix `json:"subnets,omitempty"`   // destinations of routes without a gateway; IPv4 first
+	Gateway   bool           `json:"gateway,omitempty"`   // a route through the interface has a gateway
+	Strict    bool           `json:"strict,omitempty"`    // rp_filter drops packets whose response would take another interface
 }
 
-// What the files of a network namespace have: "|-- 10.0.0.9" and "/32 host LOCAL" in the next line, "Id 100:" above a
-// table of policy routing, and in net/dev "  eth0: 1296 16 0 …".
+// Patterns in the files of a network namespace: "|-- 10.0.0.9" with "/32 host LOCAL" in the next line, "Id 100:" above
+// a policy routing table, and " eth0: 1296 16 0 …" in net/dev.
 var (
 	ipv4   = regexp.MustCompile(`\|-- (\S+)\n\s+/32 host LOCAL`)
 	tables = regexp.MustCompile(`(?m)^Id [0-9]+:`)
 	device = regexp.MustCompile(`(?m)^ *([^\s:|]+):`)
 )
 
-// readNetwork reads the interfaces of the process's network namespace, and all addresses but the loopback ones.
+// readNetwork reads the interfaces of the process's network namespace, and all addresses except loopback addresses.
 func (c *Inside) readNetwork(root string, p Process) error {
 	trie, err := os.ReadFile(p.File(root, "net/fib_trie"))
 	if err != nil {
 		return err
 	}
 	text := func(file string) string {
-		text, _ := os.ReadFile(p.File(root, "net/"+file)) // not there where the protocol is off
+		text, _ := os.ReadFile(p.File(root, "net/"+file)) // missing if the protocol is off
 		return string(text)
 	}
 	c.PolicyRouting = tables.Match(trie)
@@ -74,16 +74,16 @@ func (c *Inside) readNetwork(root string, p Process) error {
 		var to, gateway, flags, mask, number uint32
 		if n, _ := fmt.Sscanf(line, "%s %x %x %x %d %d %d %x", &name, &to, &gateway, &flags, &number, &number, &number,
 			&mask); n < 8 {
-			continue // the head
+			continue // the header
 		}
 		l := c.link(name)
 		l.Gateway = l.Gateway || gateway != 0
 		if gateway == 0 {
-			subnet := netip.AddrFrom4([4]byte(binary.LittleEndian.AppendUint32(nil, to))) // as all our machines have it
+			subnet := netip.AddrFrom4([4]byte(binary.LittleEndian.AppendUint32(nil, to))) // on all supported machines
 			l.Subnets = append(l.Subnets, netip.PrefixFrom(subnet, bits.OnesCount32(mask)))
 		}
 	}
-	// Destination, length of its prefix, source and its length, next hop, metric, two counters, flags, and name.
+	// Destination and prefix length, source and prefix length, next hop, metric, two counters, flags, and name.
 	for line := range strings.Lines(text("ipv6_route")) {
 		fields := strings.Fields(line)
 		if len(fields) != 10 {
@@ -95,7 +95,7 @@ func (c *Inside) readNetwork(root string, p Process) error {
 		l := c.link(fields[9])
 		switch {
 		case !ok || err != nil || to.IsLinkLocalUnicast() || to.IsMulticast():
-		case strings.Trim(fields[4], "0") != "": // what has IPv4 as well is judged by that
+		case strings.Trim(fields[4], "0") != "": // IPv4 subnets win
 			l.Gateway = l.Gateway || !slices.ContainsFunc(l.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() })
 		case length > 0 && length < 128: // 128: an address of this machine
 			l.Subnets = append(l.Subnets, netip.PrefixFrom(to, int(length)))
@@ -107,7 +107,7 @@ func (c *Inside) readNetwork(root string, p Process) error {
 	return nil
 }
 
-// link returns the interface of a name, or an empty one.
+// link returns the interface with this name, or an empty interface.
 func (c *Inside) link(name string) *Link {
 	if i := slices.IndexFunc(c.Links, func(l Link) bool { return l.Name == name }); i >= 0 {
 		return &c.Links[i]
@@ -115,8 +115,8 @@ func (c *Inside) link(name string) *Link {
 	return &Link{}
 }
 
-// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and their
-// subnet.
+// LinkOf returns the interface that has the address of one of the GIDs, and the subnet of the GIDs. The interface is
+// nil if it is unknown.
 func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
 	for i, l := range c.Links {
 		if slices.ContainsFunc(gids, func(g GID) bool { return slices.Contains(l.Addresses, g.Address) }) {
@@ -139,8 +139,8 @@ func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
 	return link, subnet
 }
 
-// linkLocal returns the IPv6 link-local address that is made of a MAC address (RFC 4291, appendix A). lo has one of
-// zeros.
+// linkLocal returns the IPv6 link-local address for a MAC address (RFC 4291, appendix A). It returns false for the zero
+// address of lo.
 func linkLocal(text string) (address netip.Addr, ok bool) {
 	mac, err := net.ParseMAC(strings.TrimSpace(text))
 	if err != nil || len(mac) != 6 || [6]byte(mac) == [6]byte{} {
@@ -150,20 +150,20 @@ func linkLocal(text string) (address netip.Addr, ok bool) {
 		13: mac[3], 14: mac[4], 15: mac[5]}), true
 }
 
-// GID is a place of a port's table that is taken.
+// GID is a used entry of a port's GID table.
 type GID struct {
 	Index   int
 	Address netip.Addr
-	Type    string // RoCE v2; "" where it is not known
+	Type    string // such as RoCE v2; "" if unknown
 }
 
-// gap is how many empty places in a row end the reading of a port's table. The kernel fills the lowest empty place, so
-// that a gap is left by addresses that are gone. The tables of most HCAs have 256 places at most, that of Soft-RoCE has
-// 1024.
+// gap is the number of consecutive empty entries after which GIDs stops reading a port's table. The kernel fills the
+// lowest empty entry, so only removed addresses leave gaps. The tables of most HCAs have at most 256 entries. The table
+// of Soft-RoCE has 1024 entries.
 const gap = 256
 
-// GIDs returns the GIDs of a port, whose directory in sysfs is given. A copy lacks empty ones. Whose they are is told
-// by their addresses: a network namespace calls its interfaces as it likes.
+// GIDs returns the GIDs of a port, given the port's directory in sysfs. A copy of a node lacks empty GIDs. The owner of
+// a GID is identified by address, because a network namespace can rename its interfaces.
 func GIDs(port string, match func(pattern string) ([]string, error),
 	read func(name string) (string, error)) (table []GID, err error) {
 	files, err := match(port + "/gids/*")
@@ -192,8 +192,8 @@ func GIDs(port string, match func(pattern string) ([]string, error),
 	return table, nil
 }
 
-// Own returns those GIDs of a table that are addresses of the container, and whether one of them is more than the
-// link-local address that every interface has: RDMA_CM and NCCL use no other.
+// Own returns the GIDs of a table that are addresses of the container. usable is true if one of them is not a
+// link-local address, because RDMA_CM and NCCL do not use link-local addresses.
 func (c *Inside) Own(table []GID) (own []GID, usable bool) {
 	for _, g := range table {
 		if slices.Contains(c.Addresses, g.Address) || slices.Contains(c.LinkLocal, g.Address) {

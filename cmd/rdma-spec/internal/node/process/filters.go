@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readFilters reads which interfaces of a network namespace filter strictly. /proc/sys shows the settings of the
-// reader's namespace: a thread of this program enters the process's, and returns. Without the right to do that, none is
-// known to be strict.
+// readFilters determines which interfaces of a network namespace filter strictly. /proc/sys shows the settings of the
+// reader's namespace, so a thread of this program temporarily enters the process's namespace. Without permission to
+// enter the namespace, Strict stays false.
 func (c *Inside) readFilters(root string, p Process) {
 	namespace, err := os.Open(p.File(root, "ns/net"))
 	if err != nil {
@@ -22,23 +22,23 @@ func (c *Inside) readFilters(root string, p Process) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with this function, unless it is the program's first one
+		runtime.LockOSThread() // never unlocked: the thread exits with this function, unless it is the main thread
 		own, err := os.Open("/proc/thread-self/ns/net")
 		if err == nil && unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET) == nil {
 			c.setStrict(filepath.Join(root, "proc/sys/net/ipv4/conf"))
-			_ = unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) // the way back needs no other right
+			_ = unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) // returning requires no further permission
 		}
-		_ = own.Close() // it was only read
+		_ = own.Close() // opened only for reading
 	}()
 	<-done
-	_ = namespace.Close() // it was only read
+	_ = namespace.Close() // opened only for reading
 }
 
-// setStrict reads the settings in a directory. Of that for all interfaces and that of one, the greater counts: 0 is
-// off, 1 strict, 2 loose.
+// setStrict reads the settings in a directory. For each interface, the greater of its own setting and the setting for
+// all interfaces applies: 0 is off, 1 is strict, and 2 is loose.
 func (c *Inside) setStrict(dir string) {
 	setting := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(dir, name, "rp_filter")) // it is gone
+		text, _ := os.ReadFile(filepath.Join(dir, name, "rp_filter")) // the file is gone
 		return string(text)
 	}
 	all := setting("all")

@@ -20,34 +20,34 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// mostAddress bounds the file of an interface's address, in bytes.
+// mostAddress is the maximum size of the file with an interface's address, in bytes.
 const mostAddress = 4 << 10
 
-// Image is what the files of a container tell.
+// Image contains the information from a container's files.
 type Image struct {
-	LibVerbs  string            `json:"libVerbs,omitempty"`  // libibverbs, where distributions put it
-	Providers map[string]string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe; and their files
-	// what the kernel makes of its interfaces' MAC addresses for GIDs
+	LibVerbs  string            `json:"libVerbs,omitempty"`  // the path of libibverbs, in a directory of a distribution
+	Providers map[string]string `json:"providers,omitempty"` // files of libibverbs' providers, such as mlx5 and rxe
+	// the addresses that the kernel derives from the interfaces' MAC addresses for GIDs
 	LinkLocal []netip.Addr   `json:"linkLocal,omitempty"`
-	MTU       map[string]int `json:"mtu,omitempty"` // of its interfaces
-	// the character devices of its /dev/infiniband, whoever has put them there
+	MTU       map[string]int `json:"mtu,omitempty"` // by interface
+	// the character devices in the container's /dev/infiniband, from any source
 	Devices []hca.Number `json:"devices,omitempty"`
 }
 
-// providerName is the file of a provider.
+// providerName matches the file name of a provider.
 var providerName = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
 
-// ReadImage looks at a container's files below a directory, and at the MAC addresses of its interfaces: sysfs has
-// others where the process has left the network namespace that it was mounted for. A link that leads nowhere is no
-// file.
+// ReadImage reads a container's files under a directory, and the MAC addresses of the container's interfaces. If the
+// process has left the network namespace of its sysfs mount, sysfs shows other interfaces. ReadImage ignores dangling
+// links.
 func ReadImage(dir string, links []Link) (has Image) {
 	tree, err := files.Open(dir)
 	if err != nil {
 		return has
 	}
-	defer func() { _ = tree.Close() }() // it was only read
+	defer func() { _ = tree.Close() }() // opened only for reading
 	regular := func(pattern string) (found []string) {
-		names, _ := tree.Match(pattern) // what cannot be listed is not there
+		names, _ := tree.Match(pattern) // unlistable files count as missing
 		for _, name := range names {
 			if info, err := tree.Stat(name); err == nil && info.Mode().IsRegular() {
 				found = append(found, name)
@@ -63,14 +63,14 @@ func ReadImage(dir string, links []Link) (has Image) {
 				has.LibVerbs = "/" + file
 			}
 		}
-		// Vendors' drivers have theirs beside it.
+		// Vendors' drivers install their providers next to libibverbs.
 		for _, file := range slices.Concat(regular(lib+"/libibverbs/lib*.so"), regular(lib+"/lib*-rdmav*.so")) {
 			if name := providerName.FindStringSubmatch(path.Base(file)); name != nil && has.Providers[name[1]] == "" {
 				has.Providers[name[1]] = "/" + file
 			}
 		}
 	}
-	nodes, _ := tree.Match("dev/infiniband/*") // what cannot be listed is not there
+	nodes, _ := tree.Match("dev/infiniband/*") // unlistable files count as missing
 	for _, name := range nodes {
 		if info, err := tree.Stat(name); err == nil && info.Mode()&fs.ModeCharDevice != 0 {
 			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -79,7 +79,7 @@ func ReadImage(dir string, links []Link) (has Image) {
 		}
 	}
 	for _, l := range links {
-		text, _ := tree.Read("sys/class/net/"+l.Name+"/address", mostAddress) // it is gone
+		text, _ := tree.Read("sys/class/net/"+l.Name+"/address", mostAddress) // the file is gone
 		if address, ok := linkLocal(string(text)); ok {
 			has.LinkLocal = append(has.LinkLocal, address)
 		}

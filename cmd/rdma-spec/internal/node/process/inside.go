@@ -16,8 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Look returns what a container's first process sees. A process that has ended leaves Known false. The files of its
-// image may take as long as the timeout: a container can mount a file system that does not answer.
+// Look returns the view of a container's first process. If the process has exited, Known is false. The timeout applies
+// to the files of the image, because a container can mount a file system that does not respond.
 func Look(root string, pid int, hostUsers bool, timeout time.Duration) (c Inside) {
 	p := Process{PID: pid}
 	c.User = user(root, p)
@@ -47,12 +47,12 @@ func Look(root string, pid int, hostUsers bool, timeout time.Duration) (c Inside
 	return c
 }
 
-// HugePages reports whether a process has a file system of huge pages.
+// HugePages reports whether a hugetlbfs file system is mounted for a process.
 func HugePages(root string, pid int) bool {
 	return len(Mounts(root, pid, mountinfo.FSTypeFilter("hugetlbfs"))) > 0
 }
 
-// HostPaths returns where the node's /dev/infiniband is mounted for a process.
+// HostPaths returns the paths at which the node's /dev/infiniband is mounted for a process.
 func HostPaths(root string, pid int) (at []string) {
 	for _, m := range Mounts(root, pid, mountinfo.PrefixFilter("/dev/infiniband")) {
 		if hostDevices(m, false) {
@@ -72,7 +72,7 @@ func hostDevices(m *mountinfo.Info, files bool) bool {
 		strings.HasPrefix(m.Root, "/infiniband")
 }
 
-// user returns the user of a process, -1 where it is unknown.
+// user returns the user ID of a process, or -1 if it is unknown.
 func user(root string, p Process) int {
 	text, _ := os.ReadFile(p.File(root, "status")) // without it, the user is unknown
 	_, ids, _ := strings.Cut(string(text), "\nUid:")
@@ -80,25 +80,25 @@ func user(root string, p Process) int {
 	if len(fields) < 2 {
 		return -1
 	}
-	id, err := strconv.Atoi(fields[1]) // the effective one
+	id, err := strconv.Atoi(fields[1]) // the effective user ID
 	if err != nil {
 		return -1
 	}
 	return id
 }
 
-// Mounts returns the mounts that a process sees; nil filters none out.
+// Mounts returns the mounts that a process sees. A nil filter returns all mounts.
 func Mounts(root string, pid int, filter mountinfo.FilterFunc) []*mountinfo.Info {
 	file, err := os.Open(Process{PID: pid}.File(root, "mountinfo"))
 	if err != nil {
-		return nil // it has ended
+		return nil // the process has exited
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // opened only for reading
 	all, _ := mountinfo.GetMountsFromReader(file, filter)
 	return all
 }
 
-// size returns the size=65536k of a file system's options, 0 where it is not said.
+// size returns the size in a file system's options, such as size=65536k; 0 if the options contain no size.
 func size(options string) spec.Limit {
 	for option := range strings.SplitSeq(options, ",") {
 		text, found := strings.CutPrefix(option, "size=")
@@ -115,21 +115,21 @@ func size(options string) spec.Limit {
 	return 0
 }
 
-// Inside is what the first process of a container sees. Known is false where it could not be looked at.
+// Inside is the view of a container's first process. Known is false if the process could not be examined.
 type Inside struct {
-	User          int          `json:"user"` // of the process; -1 where it is unknown
+	User          int          `json:"user"` // the process's user ID; -1 if unknown
 	Known         bool         `json:"known"`
-	Unread        string       `json:"unread,omitempty"`        // why its addresses are unknown
-	OwnNetwork    bool         `json:"ownNetwork"`              // it is not in the node's network namespace
-	Addresses     []netip.Addr `json:"addresses,omitempty"`     // of its network namespace
-	Links         []Link       `json:"links,omitempty"`         // of its network namespace
-	PolicyRouting bool         `json:"policyRouting,omitempty"` // IPv4 has routing tables beside main
+	Unread        string       `json:"unread,omitempty"`        // why the addresses are unknown
+	OwnNetwork    bool         `json:"ownNetwork"`              // the process is not in the node's network namespace
+	Addresses     []netip.Addr `json:"addresses,omitempty"`     // of the process's network namespace
+	Links         []Link       `json:"links,omitempty"`         // of the process's network namespace
+	PolicyRouting bool         `json:"policyRouting,omitempty"` // IPv4 has routing tables other than main
 	HostPaths     []string     `json:"hostPaths,omitempty"`     // mounts of the node's /dev/infiniband, or of files in it
-	SharedMem     *spec.Limit  `json:"sharedMem,omitempty"`     // the size of its /dev/shm
-	HugePages     bool         `json:"hugePages,omitempty"`     // a file system of huge pages is mounted
-	Silent        bool         `json:"silent,omitempty"`        // the files of its image did not answer in time
+	SharedMem     *spec.Limit  `json:"sharedMem,omitempty"`     // the size of /dev/shm
+	HugePages     bool         `json:"hugePages,omitempty"`     // hugetlbfs is mounted
+	Silent        bool         `json:"silent,omitempty"`        // reading the image's files timed out
 	Image
 }
 
-// SmallSharedMemory is the size of /dev/shm that a runtime gives by default.
+// SmallSharedMemory is the default size of /dev/shm in a container.
 const SmallSharedMemory = spec.Limit(64 << 20)

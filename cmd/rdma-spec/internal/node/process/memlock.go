@@ -7,19 +7,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Memlocks reads limits of processes. limits.Processes does.
+// Memlocks reads the limits of processes. limits.Processes implements it.
 type Memlocks interface {
 	// Memlock reads RLIMIT_MEMLOCK of a process.
 	Memlock(pid int) (spec.Rlimit, error)
 }
 
-// Reading is the memlock of all processes of a container, and of its spec. rdma-spec status, repair and doctor judge by
-// it.
+// Reading contains the memlock of all processes of a container, and of its spec. rdma-spec status, repair, and doctor
+// base their results on it.
 type Reading struct {
-	Processes []Limited // those that could be read; none where processes cannot be seen
+	Processes []Limited // the readable processes; empty if processes are not visible
 	Spec      spec.Rlimit
-	SpecRead  bool // what the spec says is known
-	SpecSets  bool // the spec sets memlock, to Spec; where it does not, processes of execs have the runtime's own limit
+	SpecRead  bool // the spec is known
+	SpecSets  bool // the spec sets memlock to Spec; otherwise, exec processes get the runtime's own limit
 }
 
 // Limited is one process of a container.
@@ -28,7 +28,7 @@ type Limited struct {
 	Memlock spec.Rlimit
 }
 
-// ReadMemlock reads the processes of a container. Those that have ended are left out.
+// ReadMemlock reads the processes of a container. It omits processes that have exited.
 func ReadMemlock(from Memlocks, pids []int) Reading {
 	var r Reading
 	for _, pid := range pids {
@@ -39,7 +39,7 @@ func ReadMemlock(from Memlocks, pids []int) Reading {
 	return r
 }
 
-// WithSpec adds what the container's spec sets, to the reading; sets is false where it sets no memlock.
+// WithSpec adds the memlock in the container's spec to the reading. sets is false if the spec does not set memlock.
 func (r Reading) WithSpec(memlock spec.Rlimit, sets bool) Reading {
 	r.Spec = memlock
 	r.SpecRead = true
@@ -47,7 +47,7 @@ func (r Reading) WithSpec(memlock spec.Rlimit, sets bool) Reading {
 	return r
 }
 
-// Low counts the processes that have less than is wanted.
+// Low counts the processes whose memlock is below want.
 func (r Reading) Low(want spec.Limit) int {
 	low := 0
 	for _, p := range r.Processes {
@@ -58,8 +58,8 @@ func (r Reading) Low(want spec.Limit) int {
 	return low
 }
 
-// Lowest returns the lowest soft and the lowest hard limit of the processes, which need not be of one process; where no
-// process was read, what the spec sets. It is false where neither is known.
+// Lowest returns the lowest soft limit and the lowest hard limit of the processes, possibly from different processes.
+// If no process was read, it returns the spec's limits. It returns false if both are unknown.
 func (r Reading) Lowest() (spec.Rlimit, bool) {
 	if len(r.Processes) == 0 {
 		return r.Spec, r.SpecSets
@@ -71,12 +71,12 @@ func (r Reading) Lowest() (spec.Rlimit, bool) {
 	return lowest, true
 }
 
-// Given returns the soft limit that the container was given, whatever its program has made of it; known is false where
-// neither processes nor a spec can be read.
+// Given returns the soft limit with which the container was created, even if its program has changed the limit. known
+// is false if the processes and the spec cannot be read.
 //
-// Where the spec sets one, it is that: processes with less have lowered their own. Where the spec sets none, processes
-// have the runtime's limit. Where the spec is not known, a program may have lowered the soft limit alone, as far as the
-// hard one shows.
+// If the spec sets a limit, Given returns this limit. Processes with a lower limit have lowered it themselves. If the
+// spec sets no limit, processes have the runtime's limit. If the spec is unknown, Given returns the hard limit, because
+// a program might have lowered only the soft limit.
 func (r Reading) Given() (limit spec.Limit, known bool) {
 	lowest, known := r.Lowest()
 	switch {

@@ -23,30 +23,30 @@ import (
 // Process is a process of the node.
 type Process struct {
 	PID    int
-	Comm   string // its name, of up to 15 characters
+	Comm   string // the name, up to 15 characters
 	Args   []string
-	Exe    string // "" where it may not be read; ends with Deleted where the file was replaced
-	OnNode bool   // it sees the node's files, and not those of a container
+	Exe    string // "" if unreadable; ends with Deleted if the file was replaced
+	OnNode bool   // the process sees the node's files, not a container's files
 }
 
-// Deleted is what the kernel adds to the path of a program whose file is gone.
+// Deleted is the suffix that the kernel adds to the path of a program whose file is gone.
 const Deleted = " (deleted)"
 
-// Table has the processes of a node at one moment. Whoever looks for several of them reads it once.
+// Table contains the processes of a node at one moment. To find several processes, read the table only once.
 type Table struct {
 	Root  string // of the node
 	named []Process
 }
 
-// ReadTable reads which processes the node below a root has.
+// ReadTable reads the processes of the node under a root.
 func ReadTable(root string) Table {
 	t := Table{Root: root}
-	pids, _ := limits.New(root).PIDs() // without proc, there are none
+	pids, _ := limits.New(root).PIDs() // without /proc, the list is empty
 	for _, pid := range pids {
 		p := Process{PID: pid}
 		text, err := os.ReadFile(p.File(root, "comm"))
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		p.Comm = strings.TrimSuffix(string(text), "\n")
 		t.named = append(t.named, p)
@@ -54,7 +54,7 @@ func ReadTable(root string) Table {
 	return t
 }
 
-// Where returns the processes that a function chooses by their names, in the order of their IDs.
+// Where returns the processes whose names a function accepts, sorted by process ID.
 func (t Table) Where(choose func(comm string) bool) (found []Process) {
 	for _, p := range t.named {
 		if !choose(p.Comm) {
@@ -70,14 +70,14 @@ func (t Table) Where(choose func(comm string) bool) (found []Process) {
 	return found
 }
 
-// Called returns the processes with one of these names, of which the kernel keeps 15 characters.
+// Called returns the processes with one of these names. The kernel truncates names to 15 characters.
 func (t Table) Called(names ...string) []Process {
 	return t.Where(func(comm string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return comm == name[:min(len(name), 15)] })
 	})
 }
 
-// Flag returns the value of a flag, "" where the process does not have it.
+// Flag returns the value of a flag; "" if the process does not have the flag.
 func (p Process) Flag(names ...string) string {
 	for i, arg := range p.Args {
 		for _, name := range names {
@@ -92,7 +92,7 @@ func (p Process) Flag(names ...string) string {
 	return ""
 }
 
-// Switch returns the value of a flag that needs none, and whether the process has it.
+// Switch returns the value of a boolean flag, and whether the process has the flag.
 func (p Process) Switch(name string) (on, has bool) {
 	for _, arg := range p.Args {
 		if flag, value, hasValue := strings.Cut(arg, "="); flag == name {
@@ -109,23 +109,23 @@ func (p Process) File(root, name string) string {
 	return filepath.Join(root, "proc", strconv.Itoa(p.PID), name)
 }
 
-// OwnNetwork reports whether the process is in another network namespace than the node's first process; known is false
-// if that cannot be read, as of a process that has ended.
+// OwnNetwork reports whether the process is in a different network namespace from the node's first process. known is
+// false if the namespaces cannot be read, for example because the process has exited.
 func (p Process) OwnNetwork(root string) (own, known bool) {
 	network, err := os.Readlink(p.File(root, "ns/net"))
 	first, errFirst := os.Readlink(Process{PID: 1}.File(root, "ns/net"))
 	return network != first, err == nil && errFirst == nil
 }
 
-// Sandboxed reports whether the process is that of a runtime whose containers have a kernel of their own.
+// Sandboxed reports whether the process belongs to a runtime whose containers have their own kernel.
 func (p Process) Sandboxed(root string) bool {
 	program, err := os.Readlink(p.File(root, "exe"))
 	return err == nil && sandbox.Process(program, sameRoot(root, p.File(root, "")))
 }
 
-// Unit returns the systemd unit of the process, "" where it has none.
+// Unit returns the systemd unit of the process; "" if it has none.
 func (p Process) Unit(root string) string {
-	text, _ := os.ReadFile(p.File(root, "cgroup")) // without it, there is no unit
+	text, _ := os.ReadFile(p.File(root, "cgroup")) // on error, there is no unit
 	for line := range strings.Lines(string(text)) {
 		for part := range strings.SplitSeq(strings.TrimSpace(line), "/") {
 			if strings.HasSuffix(part, ".service") {
@@ -139,7 +139,7 @@ func (p Process) Unit(root string) string {
 // clockTicks is the kernel's USER_HZ, which is 100 on amd64 and arm64.
 const clockTicks = 100
 
-// Started returns when the process started; the zero time where that is unknown.
+// Started returns the time when the process started; the zero time if it is unknown.
 func (p Process) Started(root string) time.Time {
 	stat, _ := os.ReadFile(p.File(root, "stat"))
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
@@ -157,34 +157,34 @@ func (p Process) Started(root string) time.Time {
 	return time.Unix(seconds+ticks/clockTicks, 0)
 }
 
-// Holds reports whether the process has one of these sockets open, by their inodes.
+// Holds reports whether the process has one of these sockets open. The sockets are given by inode.
 func (p Process) Holds(root string, inodes []string) bool {
-	links, _ := filepath.Glob(p.File(root, "fd/*")) // a bad pattern is the only error
+	links, _ := filepath.Glob(p.File(root, "fd/*")) // fails only for a bad pattern
 	return slices.ContainsFunc(links, func(link string) bool {
 		to, err := os.Readlink(link)
 		return err == nil && slices.Contains(inodes, strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]"))
 	})
 }
 
-// Opened returns the names of the verbs devices that the process has open: uverbs0.
+// Opened returns the names of the verbs devices that the process has open, such as uverbs0.
 func (p Process) Opened(root string) (names []string) {
 	for _, link := range VerbsFiles(root, strconv.Itoa(p.PID)) {
-		to, _ := os.Readlink(filepath.Join(root, link)) // it is closed
+		to, _ := os.Readlink(filepath.Join(root, link)) // the file is closed
 		names = append(names, strings.TrimSuffix(path.Base(to), Deleted))
 	}
 	return names
 }
 
-// User returns the effective user of the process, -1 where it is unknown.
+// User returns the effective user ID of the process, or -1 if it is unknown.
 func (p Process) User(root string) int { return user(root, p) }
 
-// VerbsFiles returns the links of processes, whose IDs match a pattern, to the verbs devices that they have open, below
-// the root. They are known by the path at which they were opened: nothing is asked of files that may not answer. A copy
-// has it relative to the link.
+// VerbsFiles returns the links from processes to their open verbs devices, relative to the root. pids is a pattern for
+// the process IDs. The devices are identified by path, because a query to a device might not return. In a copy of a
+// node, the paths are relative to the links.
 func VerbsFiles(root, pids string) (names []string) {
-	links, _ := filepath.Glob(filepath.Join(root, "proc", pids, "fd/*")) // a bad pattern is the only error
+	links, _ := filepath.Glob(filepath.Join(root, "proc", pids, "fd/*")) // fails only for a bad pattern
 	for _, link := range links {
-		to, err := os.Readlink(link) // it may be closed meanwhile
+		to, err := os.Readlink(link) // the file can be closed in the meantime
 		if !path.IsAbs(to) {
 			to = path.Join("/proc/1/fd", to)
 		}
@@ -195,13 +195,14 @@ func VerbsFiles(root, pids string) (names []string) {
 	return names
 }
 
-// IsVerbs reports whether a path is that of a verbs device, or of Omni-Path's, which counts like one.
+// IsVerbs reports whether a path belongs to a verbs device. An Omni-Path device counts as a verbs device.
 func IsVerbs(device string) bool {
 	return strings.HasPrefix(device, "/dev/infiniband/uverbs") || strings.HasPrefix(device, "/dev/hfi1_")
 }
 
-// sameRoot reports whether a process, whose directory in proc is given, has the node's root, as services have that see
-// the node's files by mounts of their own, and containers have not. In a copy of a node, every process has.
+// sameRoot reports whether a process has the node's root directory, given the process's directory in /proc. Services
+// with their own mounts have the node's root directory, but containers do not. In a copy of a node, the result is true
+// for every process.
 func sameRoot(root, process string) bool {
 	its, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
@@ -211,9 +212,9 @@ func sameRoot(root, process string) bool {
 	return err == nil && os.SameFile(its, nodes)
 }
 
-// Listening returns the inodes of the sockets that listen at a path.
+// Listening returns the inodes of the sockets that listen on a path.
 func Listening(root, path string) (inodes []string) {
-	const accepting = 0x10000 // the kernel's flag of a socket that listens
+	const accepting = 0x10000 // the kernel's flag for a listening socket
 	text, _ := os.ReadFile(filepath.Join(root, "proc/net/unix"))
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line) // Num RefCount Protocol Flags Type St Inode Path
@@ -227,7 +228,7 @@ func Listening(root, path string) (inodes []string) {
 	return inodes
 }
 
-// SamePath compares paths of a node. /var/run is a link to /run.
+// SamePath reports whether two paths on a node are equal. /var/run is a link to /run.
 func SamePath(a, b string) bool {
 	clean := func(name string) string { return strings.TrimPrefix(path.Clean(name), "/var") }
 	return clean(a) == clean(b)

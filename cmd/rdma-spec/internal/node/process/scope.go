@@ -9,29 +9,31 @@ import (
 	"strings"
 )
 
-// scopeDirs are where systemd keeps the units that a runtime makes for containers: the second one before systemd 230.
+// scopeDirs are the directories of the units that a runtime creates for containers. systemd before version 230 uses the
+// second directory.
 var scopeDirs = []string{"run/systemd/transient", "run/systemd/system"}
 
-// Scope is the list of devices that systemd applies to a container when it is reloaded. What a hook has allowed since
-// the container was created is not in it.
+// Scope is the list of devices that systemd applies to a container when systemd is reloaded. The list lacks devices
+// that a hook allowed after the container was created.
 type Scope struct {
-	// Untouched says that a reload changes nothing: systemd does not manage the container's cgroup, or its unit allows
-	// all devices.
+	// Untouched means that a reload changes nothing. Either systemd does not manage the container's cgroup, or the
+	// container's unit allows all devices.
 	Untouched bool     `json:"untouched,omitempty"`
-	Devices   []string `json:"devices,omitempty"` // that programs may read and write: /dev/char/195:0
+	Devices   []string `json:"devices,omitempty"` // devices that programs can read and write, such as /dev/char/195:0
 }
 
-// Allows reports whether programs have devices that are called or numbered so after a reload: "nvidia", "195:".
+// Allows reports whether programs keep devices with one of these names or numbers after a reload. Examples are "nvidia"
+// and "195:".
 func (s Scope) Allows(names ...string) bool {
 	return s.Untouched || slices.ContainsFunc(s.Devices, func(device string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(device, name) })
 	})
 }
 
-// Scope reads that of a process of the container with an ID; known is false where it cannot be read. systemd writes it
-// for runc (https://github.com/opencontainers/runc/issues/4568).
+// Scope reads the scope of a process of the container with this ID. known is false if the scope cannot be read. systemd
+// writes the scope for runc (https://github.com/opencontainers/runc/issues/4568).
 func (p Process) Scope(root, container string) (scope Scope, known bool) {
-	text, _ := os.ReadFile(p.File(root, "cgroup")) // without it, the scope is unknown
+	text, _ := os.ReadFile(p.File(root, "cgroup")) // on error, the scope is unknown
 	unit := ""
 	for part := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '/' || r == '\n' }) {
 		if container != "" && strings.Contains(part, container) {

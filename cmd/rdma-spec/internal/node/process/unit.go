@@ -16,15 +16,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// UnitDirs are where systemd finds units. Of a name that is in several, the first counts.
+// UnitDirs are the directories in which systemd finds units. If several directories contain a unit, the first one
+// applies.
 var UnitDirs = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
 	"usr/lib/systemd/system", "lib/systemd/system"}
 
-// HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
+// HasUnit reports whether systemd finds a unit under a root, such as containerd.service.
 func HasUnit(root, unit string) bool { return len(unitFiles(root, UnitDirs, unit)) > 0 }
 
-// unitFiles returns the files of a unit in the order in which systemd reads them: the unit and then its drop-ins, by
-// their names. There are none where the unit itself is not there.
+// unitFiles returns the files of a unit in the order in which systemd reads them: the unit, and then its drop-ins
+// sorted by name. If the unit itself does not exist, the result is empty.
 func unitFiles(root string, dirs []string, unit string) (names []string) {
 	dropIns := map[string]string{}
 	for _, dir := range slices.Backward(dirs) {
@@ -32,7 +33,7 @@ func unitFiles(root string, dirs []string, unit string) (names []string) {
 		if _, err := os.Stat(files.Below(root, name)); err == nil {
 			names = []string{name}
 		}
-		entries, _ := os.ReadDir(files.Below(root, name+".d")) // it needs not be there
+		entries, _ := os.ReadDir(files.Below(root, name+".d")) // the file is optional
 		for _, entry := range entries {
 			if filepath.Ext(entry.Name()) == ".conf" {
 				dropIns[entry.Name()] = name + ".d/" + entry.Name()
@@ -48,18 +49,18 @@ func unitFiles(root string, dirs []string, unit string) (names []string) {
 	return names
 }
 
-// Setting is what a file of a unit sets a key to.
-type Setting struct{ File, Value string } // the file as it is called on the node
+// Setting is a value of a key, and the file of the unit that sets it.
+type Setting struct{ File, Value string } // File is the path on the node
 
-// UnitSettings returns what the files of a unit set a key of the section Service to, in the order in which systemd
-// reads them. An empty value takes back those before it.
+// UnitSettings returns the values of a key in the section Service of a unit's files, in the order in which systemd
+// reads them. An empty value discards the earlier values.
 func UnitSettings(root, name, key string) (all []Setting) {
 	return unitSettings(root, UnitDirs, name, "Service", key)
 }
 
 func unitSettings(root string, dirs []string, name, section, key string) (all []Setting) {
 	for _, file := range unitFiles(root, dirs, name) {
-		text, _ := os.ReadFile(files.Below(root, file)) // systemd ignores what cannot be read
+		text, _ := os.ReadFile(files.Below(root, file)) // systemd ignores unreadable files
 		options, _ := unit.DeserializeOptions(bytes.NewReader(text))
 		for _, o := range options {
 			switch {
@@ -74,8 +75,8 @@ func unitSettings(root string, dirs []string, name, section, key string) (all []
 	return all
 }
 
-// Starts returns the process that a unit starts, as far as its files say, with the variables of its environment put
-// in. Its PID is 0, and it has no arguments where the unit is not there.
+// Starts returns the process that a unit starts according to its files, with environment variables expanded. The PID is
+// 0. If the unit does not exist, the process has no arguments.
 func Starts(root, unit string) Process {
 	commands := UnitSettings(root, unit, "ExecStart")
 	if len(commands) == 0 {
@@ -93,7 +94,7 @@ func Starts(root, unit string) Process {
 		}
 	}
 	for _, s := range UnitSettings(root, unit, "EnvironmentFile") {
-		text, _ := os.ReadFile(files.Below(root, strings.TrimPrefix(s.Value, "-"))) // it needs not be there
+		text, _ := os.ReadFile(files.Below(root, strings.TrimPrefix(s.Value, "-"))) // the file is optional
 		for line := range strings.Lines(string(text)) {
 			if assignment := strings.TrimSpace(line); !strings.HasPrefix(assignment, "#") {
 				set(strings.Join(words(assignment), " "))
@@ -103,7 +104,7 @@ func Starts(root, unit string) Process {
 	p := Process{OnNode: true}
 	for _, word := range words(strings.TrimLeft(commands[len(commands)-1].Value, "-@:+!|")) {
 		if value, isVariable := environment[strings.TrimPrefix(word, "$")]; isVariable && word[0] == '$' {
-			p.Args = append(p.Args, words(value)...) // systemd splits it
+			p.Args = append(p.Args, words(value)...) // systemd splits the value
 			continue
 		}
 		word = os.Expand(word, func(name string) string { return environment[name] })
@@ -118,7 +119,7 @@ func Starts(root, unit string) Process {
 	return p
 }
 
-// words splits a line as systemd does: at white space outside of quotes. It does so by bytes, since a path need not be
+// words splits a line like systemd, at white space outside quotes. It splits bytes, because a path can be invalid
 // UTF-8.
 func words(line string) (all []string) {
 	var word strings.Builder

@@ -58,14 +58,14 @@ func TestRead(t *testing.T) {
 				QueuePairs: map[string]int{"SQE": 1}}),
 		}},
 		"threads": {
-			Unknown: "the kernel does not list all processes that have opened it: the threads that did so have ended, or " +
+			Unknown: "the kernel does not list all processes that have opened the HCA, because the threads that opened it have exited or " +
 				"belong to another PID namespace",
 			Processes: map[int]rdma.Process{
 				10: process(rdma.Objects{Contexts: 2, MemoryRegions: 2, RegisteredBytes: 2 * mega}),
 			},
 		},
 		"idle": {},
-		"old":  {Unknown: "the kernel does not list which processes have opened it; this requires Linux 5.14"},
+		"old":  {Unknown: "the kernel does not list the processes that have opened the HCA; the list requires Linux 5.14"},
 	}
 	for _, queuePairs := range []bool{true, false} {
 		got, err := rdma.Read(t.Context(), root, queuePairs)

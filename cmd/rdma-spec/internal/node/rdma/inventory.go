@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rdma reads the kernel's inventory of RDMA objects through netlink: which process has opened which HCA, and
-// how much memory it has registered there. The inventory does not contain objects that programs create through DEVX, as
-// UCX creates its queue pairs, so a missing queue pair proves nothing. The package does not know containers.
+// how much memory it has registered there. The inventory lacks objects that programs create through DEVX, such as the
+// queue pairs of UCX. Therefore, a program without a queue pair in the inventory can still have queue pairs. This
+// package does not read containers.
 package rdma
 
 import (
@@ -23,25 +24,25 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// Inventory is what the kernel knows of the HCAs of this network namespace, by their names.
+// Inventory is the kernel's inventory of the HCAs in this network namespace, by HCA name.
 type Inventory struct {
 	At   time.Time      `json:"at"`
 	HCAs map[string]HCA `json:"hcas"`
 }
 
-// Unknown says of which HCAs the users are unknown, and why.
+// Unknown lists the HCAs whose users are unknown, and the reasons.
 func (b Inventory) Unknown() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(b.HCAs)) {
 		if why := b.HCAs[name].Unknown; why != "" {
-			all = append(all, "cannot tell who uses "+name+": "+why)
+			all = append(all, "cannot determine which processes use "+name+": "+why)
 		}
 	}
 	return all
 }
 
-// HCA is what the inventory has about an HCA.
+// HCA is the part of the inventory about an HCA.
 type HCA struct {
-	Unknown   string          `json:"unknown,omitempty"` // why the processes are not all that use it
+	Unknown   string          `json:"unknown,omitempty"` // why Processes might be incomplete
 	Processes map[int]Process `json:"processes,omitempty"`
 }
 
@@ -63,7 +64,7 @@ type Objects struct {
 	QueuePairs map[string]int `json:"queuePairs,omitempty"`
 }
 
-// Add adds others.
+// Add adds the counts of others.
 func (o *Objects) Add(others Objects) {
 	o.Contexts += others.Contexts
 	o.MemoryRegions += others.MemoryRegions
@@ -76,20 +77,21 @@ func (o *Objects) Add(others Objects) {
 	}
 }
 
-// Dial opens the socket. Tests replay a kernel's answers.
+// Dial opens the socket. Tests replay a kernel's responses.
 var Dial = func() (*netlink.Conn, error) {
-	// Into a large buffer, the kernel writes many objects at once. For each message it goes through all objects before.
+	// A large buffer lets the kernel write many objects per message. For each message, the kernel skips all earlier
+	// objects.
 	return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: 64 << 10})
 }
 
-// Read reads the inventory. The processes are those below a root, which must have the PID namespace of this process.
-// Queue pairs are queried one by one, on some HCAs from firmware, and so only if they are asked for.
+// Read reads the inventory. The processes are those under a root, which must have the PID namespace of this process.
+// Queue pairs are read only if queuePairs is true, because they are queried one by one, on some HCAs from firmware.
 func Read(ctx context.Context, root string, queuePairs bool) (Inventory, error) {
 	conn, err := Dial()
 	if err != nil {
 		return Inventory{}, fmt.Errorf("the kernel's RDMA netlink interface is not available: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // it was only read
+	defer func() { _ = conn.Close() }() // opened only for reading
 	if deadline, bounded := ctx.Deadline(); bounded {
 		_ = conn.SetReadDeadline(deadline) // the caller does not wait longer
 	}
@@ -104,14 +106,16 @@ func Read(ctx context.Context, root string, queuePairs bool) (Inventory, error) 
 	return inventory, nil
 }
 
-// opened is a context: an HCA as a process has opened it, with the objects that it made there. The kernel names the
-// thread that made an object, and none that has ended, so any object of the context may be the one that names it.
+// opened is a context: an HCA that a process has opened, with the objects that the process created. The kernel reports
+// the thread that created an object, unless the thread has exited. Therefore, any object of the context can identify
+// the process.
 type opened struct {
 	Objects
 	thread uint32
 }
 
-// addObject adds an object to a context, unless that is the kernel's own, or newer than the lists before.
+// addObject adds an object to a context. It skips contexts that belong to the kernel or are newer than the earlier
+// lists.
 func (c *opened) addObject(o object, counts Objects) *opened {
 	if c != nil {
 		c.Add(counts)
@@ -120,10 +124,10 @@ func (c *opened) addObject(o object, counts Objects) *opened {
 	return c
 }
 
-// states are those of queue pairs, as enum ib_qp_state of the kernel numbers them.
+// states are the states of queue pairs, in the order of the kernel's enum ib_qp_state.
 var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-// read reads what the inventory has about an HCA.
+// read reads the inventory of an HCA.
 func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 	contexts := map[int64]*opened{}
 	domains := map[int64]*opened{}
@@ -133,7 +137,7 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 		}
 	})
 	if errors.Is(err, unix.EINVAL) {
-		return HCA{Unknown: "the kernel does not list which processes have opened it; this requires Linux 5.14"}
+		return HCA{Unknown: "the kernel does not list the processes that have opened the HCA; the list requires Linux 5.14"}
 	}
 	err = errors.Join(err, dump(conn, getDomains, index, func(o object) {
 		domains[o.domain] = contexts[o.context].addObject(o, Objects{})
@@ -148,7 +152,7 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 		}))
 	}
 	if err != nil {
-		return HCA{Unknown: "the kernel does not list which processes use it: " + err.Error()}
+		return HCA{Unknown: "the kernel does not list the processes that use the HCA: " + err.Error()}
 	}
 	h := HCA{Processes: map[int]Process{}}
 	for _, c := range contexts {
@@ -157,15 +161,15 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 			p.Name = status(root, pid)["Name"]
 			p.Add(c.Objects)
 			h.Processes[pid] = p
-		} else if c.thread == 0 { // else the process has ended meanwhile
-			h.Unknown = "the kernel does not list all processes that have opened it: the threads that did so have ended, or " +
-				"belong to another PID namespace"
+		} else if c.thread == 0 { // otherwise, the process has exited
+			h.Unknown = "the kernel does not list all processes that have opened the HCA, because the threads that opened " +
+				"it have exited or belong to another PID namespace"
 		}
 	}
 	return h
 }
 
-// status returns the lines of /proc/PID/status by their names; none where the process has ended.
+// status returns the lines of /proc/PID/status by name. If the process has exited, the result is empty.
 func status(root string, pid int) map[string]string {
 	text, _ := os.ReadFile(process.Process{PID: pid}.File(root, "status"))
 	lines := map[string]string{}
@@ -176,8 +180,8 @@ func status(root string, pid int) map[string]string {
 	return lines
 }
 
-// Pinned returns how many bytes of memory a process has pinned: of what it has registered, those that are no GPU's. It
-// is false for one that has ended.
+// Pinned returns the amount of memory that a process has pinned, in bytes. It includes registered memory, except GPU
+// memory. It returns false if the process has exited.
 func Pinned(root string, pid int) (bytes uint64, known bool) {
 	kilobytes, err := strconv.ParseUint(strings.TrimSuffix(status(root, pid)["VmPin"], " kB"), 10, 54)
 	return kilobytes << 10, err == nil

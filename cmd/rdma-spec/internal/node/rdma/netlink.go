@@ -5,18 +5,18 @@ package rdma
 
 import "github.com/mdlayher/netlink"
 
-// The numbers of the kernel's rdma/rdma_netlink.h: the client that has the inventory, its commands, and what is read of
-// the attributes of its answers.
+// Constants of the kernel's rdma/rdma_netlink.h: the client that provides the inventory, its commands, and the
+// attributes that are read from its responses.
 const (
 	nldev                                                                            = 5
 	getDevices, getQueuePairs, getRegions, getDomains, getContexts                   = 1, 10, 13, 14, 22
 	attrDevice, attrName, attrState, attrThread, attrLength, attrDomain, attrContext = 1, 2, 27, 28, 45, 60, 64
-	// tables of queue pairs, memory regions, protection domains, and contexts, and after each an entry
+	// tables of queue pairs, memory regions, protection domains, and contexts, each followed by its entry
 	tableQ, entryQ, tableR, entryR, tableD, entryD, tableC, entryC = 19, 20, 40, 41, 46, 47, 86, 87
 )
 
-// object is an HCA, or an object of one, as its attributes describe it. The kernel's own objects are in no context, and
-// name no protection domain.
+// object is an HCA, or an object of an HCA, as described by its attributes. The kernel's own objects have no context
+// and no protection domain.
 type object struct {
 	device, thread  uint32
 	domain, context int64 // none, or from 0 on
@@ -27,8 +27,8 @@ type object struct {
 
 const none = -1
 
-// dump asks for all objects of a kind, of an HCA where the kind is not that of HCAs, and hands them over one by one. At
-// no time are more in memory than a message has.
+// dump requests all objects of a kind, and calls each for each of them. If the kind is not HCAs, the objects belong to
+// one HCA. At most the objects of one message are in memory.
 func dump(conn *netlink.Conn, command netlink.HeaderType, device uint32, each func(object)) error {
 	request := netlink.NewAttributeEncoder()
 	request.Uint32(attrDevice, device)
@@ -55,8 +55,8 @@ func dump(conn *netlink.Conn, command netlink.HeaderType, device uint32, each fu
 	return nil
 }
 
-// decode hands over what attributes describe, and the objects in tables among them. What has a table is no object, and
-// a table is none either: they have no attribute that matters.
+// decode calls each for the object that the attributes describe, and for the objects in nested tables. It also calls
+// each for tables and their parents, but these have no relevant attributes.
 func decode(attributes *netlink.AttributeDecoder, each func(object)) error {
 	o := object{domain: none, context: none}
 	for attributes.Next() {

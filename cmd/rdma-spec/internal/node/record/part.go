@@ -10,32 +10,34 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// Part is what a feature has added to a TOML file that others write, too: a table or value of the file's block, or an
-// element of its imports. It is found again by its path, also where another tool has written the file anew.
+// Part is a feature's addition to a TOML file that other programs also write: a table or value in the file's block, or
+// an element of its imports. A part is found by its path, even if another tool has rewritten the file.
 type Part struct {
 	Feature string   `json:"feature,omitempty"` // empty for a companion
 	Path    []string `json:"path"`
-	// Element is one of the list at the path: the rest of it is not the feature's. Inserted is how it was written, with
-	// all that came with it, so that the bytes of before come back.
+	// Element is an element of the list at the path. The rest of the list does not belong to the feature. Inserted is the
+	// exact text that was inserted, so that its removal restores the original bytes.
 	Element  string `json:"element,omitempty"`
 	Inserted string `json:"inserted,omitempty"`
-	// Written is what goes only as it was written. Without it, a table goes whatever others have made of it.
+	// Written is the value that was written. The part is removed only if its value is still Written. If Written is nil, a
+	// table is removed even if other programs have changed it.
 	Written any `json:"written,omitempty"`
 }
 
-// SameAs reports whether two parts are the same place of a file.
+// SameAs reports whether two parts refer to the same place in a file.
 func (p Part) SameAs(other Part) bool {
 	return slices.Equal(p.Path, other.Path) && p.Element == other.Element
 }
 
-// isOurs reports whether what is in a part's place is ours, and none that somebody else has set since.
+// isOurs reports whether the current value of a part is the one that rdma-spec wrote.
 func (p Part) isOurs(now any) bool { return p.Written == nil || tomledit.Same(now, p.Written) }
 
-// Companion reports whether a part is a table that is there for those beside it, whosever they are, as containerd's own
-// handlers are in a file that has any. It goes with the last one.
+// Companion reports whether a part is a table that exists only because of its sibling tables, of any origin. For
+// example, a file with handlers must also contain containerd's own handlers. A companion is removed with its last
+// sibling.
 func (p Part) Companion() bool { return p.Feature == "" }
 
-// needed reports whether tables stay in a document beside that of a part, which is one of those that go.
+// needed reports whether siblings of a companion stay in the document after the parts in going are removed.
 func (p Part) needed(document map[string]any, going []Part) bool {
 	if !p.Companion() {
 		return false
@@ -54,8 +56,8 @@ func (p Part) needed(document map[string]any, going []Part) bool {
 	return false
 }
 
-// withoutParts returns a document without parts. What somebody else has set since, or what is needed, stays. A block
-// goes where nothing is left in it.
+// withoutParts returns a document without parts. Parts that others have changed, and needed companions, stay. An empty
+// block is removed.
 func withoutParts(text []byte, parts []Part) ([]byte, error) {
 	for _, p := range slices.Backward(parts) {
 		tree, err := tomledit.Parse(text)
@@ -77,8 +79,9 @@ func withoutParts(text []byte, parts []Part) ([]byte, error) {
 	return withoutEmptyBlock(text)
 }
 
-// removePart returns a document without a table or value: that of its block, so that no other byte changes, or else
-// that which a tool has taken out of the block with the lines around it. A companion of a block is in no other place.
+// removePart returns a document without a table or value. It removes the part from the block, so that no other byte
+// changes. If another tool has removed the block's marks, it removes the part from the document. A companion exists
+// only in the block.
 func removePart(text []byte, p Part) ([]byte, error) {
 	block := tomledit.Block(text)
 	tree, err := tomledit.Parse(block)
@@ -95,27 +98,27 @@ func removePart(text []byte, p Part) ([]byte, error) {
 	return tomledit.Delete(text, p.Path...)
 }
 
-// withoutElement returns a document without an element of a list, and without one that is empty then: with the bytes of
-// before where the element is written as it was inserted.
+// withoutElement returns a document without an element of a list, and without the list if it becomes empty. If the
+// inserted text is unchanged, the result has the original bytes.
 func withoutElement(text []byte, p Part) ([]byte, error) {
 	byValue, err := tomledit.Remove(text, p.Element, p.Path[0])
 	if err != nil || p.Inserted == "" || bytes.Count(text, []byte(p.Inserted)) != 1 {
 		return byValue, err
 	}
 	exact := bytes.Replace(text, []byte(p.Inserted), nil, 1)
-	want, _ := tomledit.Parse(byValue) // it was parsed
+	want, _ := tomledit.Parse(byValue) // already parsed
 	got, err := tomledit.Parse(exact)
 	if list, isList := got[p.Path[0]].([]any); isList && len(list) == 0 { // as it was before
 		delete(got, p.Path[0])
 	}
 	if err != nil || tomledit.Difference(got, want) != nil {
-		return byValue, nil // something else is written in the same way
+		return byValue, nil // another part of the document has the same text
 	}
 	return exact, nil
 }
 
-// withoutEmptyBlock returns a document without its block where that says no more than a version. What others say in the
-// document keeps that.
+// withoutEmptyBlock returns a document without its block if the block contains at most a version. If the rest of the
+// document has content, the version stays.
 func withoutEmptyBlock(text []byte) ([]byte, error) {
 	block := tomledit.Block(text)
 	if block == nil {
@@ -137,7 +140,7 @@ func withoutEmptyBlock(text []byte) ([]byte, error) {
 	return rest, nil
 }
 
-// orNone returns a document, nil where it has no more than a version: nothing is lost with that.
+// orNone returns a document, or nil if the document contains at most a version.
 func orNone(text []byte) []byte {
 	tree, err := tomledit.Parse(text)
 	delete(tree, "version")

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record describes the changes that rdma-spec configure has made on a node: the goals, the files that it
-// created, and its additions to other files, in a form that identifies them later. It changes no files, and does not
-// know what the values mean.
+// Package record describes the changes that rdma-spec configure has made on a node: the goals, the created files, and
+// the additions to other files. The format lets later versions identify these changes. The package changes no files,
+// and does not interpret the values.
 package record
 
 import (
@@ -18,48 +18,49 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Dir is where the record is on a node.
+// Dir is the directory of the record on a node.
 const Dir = "var/lib/rdma-spec/configure"
 
-// format is that of the record. One that is not understood is refused, since it says how to restore files.
+// format is the version of the record's format. Read rejects an unknown format, because the record describes how to
+// restore files.
 const format = 1
 
-// Record is what is recorded of a node. The paths are those below the node's root with links resolved there, and in the
-// file those on the node itself: so a copy of a node can be read.
+// Record contains the changes on a node. In memory, paths are under the node's root, with links resolved under the
+// root. In the file, paths are those on the node itself, so that a copy of a node can be read.
 type Record struct {
 	Format int     `json:"format"`
 	Goals  []Goal  `json:"goals"`
 	Files  []Entry `json:"files"`
-	// Dirs were made for the files, the innermost first.
+	// Dirs are the directories that were created for the files, with the innermost first.
 	Dirs []string `json:"directories,omitempty"`
 
-	Root string `json:"-"` // of the node
+	Root string `json:"-"` // the node's root
 }
 
-// Goal is what a feature was asked for. What that means for a daemon, its package knows.
+// Goal is the requested goal of a feature. Package goal defines its meaning for a daemon.
 type Goal struct {
 	Feature string            `json:"feature"`           // such as nri, or handler rdma
-	Asked   map[string]string `json:"asked,omitempty"`   // with which flags, such as like: runc
+	Asked   map[string]string `json:"asked,omitempty"`   // the flags, such as like: runc
 	Config  string            `json:"config,omitempty"`  // the daemon's configuration, on the node
-	Version string            `json:"version,omitempty"` // of the daemon
+	Version string            `json:"version,omitempty"` // the daemon's version
 	Time    time.Time         `json:"time"`
 }
 
-// Entry is a file that is changed.
+// Entry is a changed file.
 type Entry struct {
 	Path    string `json:"path"`
-	Feature string `json:"feature,omitempty"` // of a file that is a feature's as a whole
-	Parts   []Part `json:"parts,omitempty"`   // of a file that others write, too
-	Made    bool   `json:"made,omitempty"`    // the file was not there before
-	// Of a file that is a feature's as a whole: where what was there before is kept, and the SHA-256 of what was written.
-	// Until a run has ended, the file can have what the one before wrote.
+	Feature string `json:"feature,omitempty"` // set if the whole file belongs to a feature
+	Parts   []Part `json:"parts,omitempty"`   // set if other programs also write the file
+	Made    bool   `json:"made,omitempty"`    // the file did not exist before
+	// If the whole file belongs to a feature, Backup is the path of the original content, and Written contains the SHA-256
+	// of the written contents. During a run, the file can still have the content from the previous run.
 	Backup   string   `json:"backup,omitempty"`
 	Written  []string `json:"written,omitempty"`
 	Mode     uint32   `json:"mode"`
 	Editable bool     `json:"editable,omitempty"`
 }
 
-// Features returns on whose behalf a file is changed.
+// Features returns the features for which a file was changed.
 func (e Entry) Features() (all []string) {
 	if e.Feature != "" {
 		all = append(all, e.Feature)
@@ -72,7 +73,7 @@ func (e Entry) Features() (all []string) {
 	return all
 }
 
-// Read reads the record of the node below a root. There is nothing in a record that does not exist.
+// Read reads the record of the node under a root. If the record does not exist, the result is empty.
 func Read(root string) (*Record, error) {
 	r := &Record{Root: root}
 	text, err := files.Content(r.File())
@@ -84,9 +85,8 @@ func Read(root string) (*Record, error) {
 	err = from.Decode(r)
 	switch {
 	case r.Format != format && (err == nil || r.Format != 0):
-		return nil, fmt.Errorf("%s has format %d, but this rdma-spec supports format %d: use the version of rdma-spec "+
-			"that wrote the file",
-			r.File(), r.Format, format)
+		return nil, fmt.Errorf("%s has format %d, but this version of rdma-spec supports format %d: use the version "+
+			"that wrote the file", r.File(), r.Format, format)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", r.File(), err)
 	}
@@ -97,7 +97,7 @@ func Read(root string) (*Record, error) {
 // File returns the record's own file.
 func (r *Record) File() string { return files.Below(r.Root, Dir+"/changes.json") }
 
-// Text returns what the record's file is to have.
+// Text returns the content to write to the record's file.
 func (r *Record) Text() ([]byte, error) {
 	kept := Record{Format: format, Goals: r.Goals, Files: slices.Clone(r.Files), Dirs: slices.Clone(r.Dirs)}
 	kept.changePaths(func(path string) string { return lasting(r.Root, files.OnNode(r.Root, path)) })
@@ -105,7 +105,7 @@ func (r *Record) Text() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// changePaths changes the paths of a record, and makes values what TOML has.
+// changePaths changes the paths of a record, and converts values to the types of TOML.
 func (r *Record) changePaths(to func(path string) string) {
 	for i, dir := range r.Dirs {
 		r.Dirs[i] = to(dir)
@@ -122,14 +122,14 @@ func (r *Record) changePaths(to func(path string) string) {
 	}
 }
 
-// plain returns a value as TOML has it: whole numbers are an int64.
+// plain converts a value to the types of TOML. Integers become int64.
 func plain(value any) any {
 	switch v := value.(type) {
 	case json.Number:
 		if whole, err := v.Int64(); err == nil {
 			return whole
 		}
-		number, _ := v.Float64() // it is a number
+		number, _ := v.Float64() // always a number
 		return number
 	case []any:
 		for i := range v {
@@ -143,7 +143,7 @@ func plain(value any) any {
 	return value
 }
 
-// lasting returns the name of a file of a snap that it keeps when snapd copies its directory to that of a new revision.
+// lasting returns a file's path that stays valid when snapd copies a snap's directory for a new revision.
 func lasting(root, name string) string {
 	parts := strings.SplitN(name, "/", 6) // "", var, snap, the snap's name, the revision, the rest
 	if len(parts) < 6 || !strings.HasPrefix(name, "/var/snap/") {
@@ -156,7 +156,7 @@ func lasting(root, name string) string {
 	return name
 }
 
-// Goal returns the goal of a feature, and whether it is recorded.
+// Goal returns the goal of a feature, and whether the record contains the goal.
 func (r *Record) Goal(feature string) (Goal, bool) {
 	i := slices.IndexFunc(r.Goals, func(g Goal) bool { return g.Feature == feature })
 	if i < 0 {
@@ -165,7 +165,8 @@ func (r *Record) Goal(feature string) (Goal, bool) {
 	return r.Goals[i], true
 }
 
-// Features returns on whose behalf files are changed, or are as they were to be, the last one first.
+// Features returns the recorded features, with the last one first. A recorded feature has changed files, or found all
+// files as required.
 func (r *Record) Features() (all []string) {
 	add := func(features ...string) {
 		for _, feature := range slices.Backward(features) {
@@ -183,7 +184,7 @@ func (r *Record) Features() (all []string) {
 	return all
 }
 
-// Paths returns the files that are changed on behalf of a feature.
+// Paths returns the files that were changed for a feature.
 func (r *Record) Paths(feature string) (paths []string) {
 	for _, e := range r.Files {
 		if slices.Contains(e.Features(), feature) {
@@ -193,7 +194,7 @@ func (r *Record) Paths(feature string) (paths []string) {
 	return paths
 }
 
-// Sum returns a content's hash, empty for that of no file.
+// Sum returns the hash of a content; "" for a missing file.
 func Sum(content []byte) string {
 	if content == nil {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Changed is the error where a change cannot be taken back, since somebody else has changed the file later.
+// Changed means that a change cannot be reverted, because the file was changed again later.
 type Changed struct {
 	Feature, Path string
-	Cause         error // why the feature's parts cannot be taken out; nil where the file is the feature's as a whole
+	Cause         error // why the feature's parts cannot be removed; nil if the whole file belongs to the feature
 }
 
 // Error implements error.
@@ -25,11 +25,11 @@ func (c *Changed) Error() string {
 		why = " (" + c.Cause.Error() + ")"
 	}
 	return fmt.Sprintf("%s has changed since rdma-spec configure %s wrote it, so the file is kept%s: manually remove "+
-		"the file, or the lines that rdma-spec added to it, and drop the record with --forget", c.Path, c.Feature, why)
+		"the file, or the lines that rdma-spec added, and drop the record with --forget", c.Path, c.Feature, why)
 }
 
-// Without returns what files that a containerd reads would be without features, by their paths; of all features where
-// none is named. Those that are a feature's as a whole would not be there.
+// Without returns the contents, by path, that files of containerd would have without these features. If no features are
+// given, it assumes all features. A file that belongs to a removed feature as a whole has the content nil.
 func (r *Record) Without(features ...string) (map[string][]byte, error) {
 	gone := func(feature string) bool { return len(features) == 0 || slices.Contains(features, feature) }
 	all := map[string][]byte{}
@@ -54,13 +54,13 @@ func (r *Record) Without(features ...string) (map[string][]byte, error) {
 	return all, nil
 }
 
-// Without returns what a file becomes without features, and its entry with those that are left.
+// Without returns a file's content without features, and the file's entry with the remaining features.
 func (e Entry) Without(now []byte, gone func(feature string) bool) (content []byte, rest Entry, err error) {
 	rest = e
 	rest.Feature = ""
 	rest.Parts = slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool { return gone(p.Feature) })
 	if len(rest.Features()) == 0 {
-		rest.Parts = nil // companions have nothing beside them any longer, or are others'
+		rest.Parts = nil // companions have no siblings left, or belong to others
 	}
 	changed := &Changed{Path: e.Path, Feature: e.Features()[slices.IndexFunc(e.Features(), gone)]}
 	if e.Feature == "" {
@@ -88,7 +88,7 @@ func (e Entry) Without(now []byte, gone func(feature string) bool) (content []by
 	return nil, e, changed
 }
 
-// withoutParts returns what a file that others write becomes without features, but for what others of ours share.
+// withoutParts returns a shared file's content without features. Parts that remaining features share are kept.
 func (e Entry) withoutParts(now []byte, gone func(feature string) bool, rest []Part) ([]byte, error) {
 	if now == nil {
 		return nil, nil
@@ -101,7 +101,7 @@ func (e Entry) withoutParts(now []byte, gone func(feature string) bool, rest []P
 		return content, err
 	}
 	content = tomledit.WithoutMarks(content)
-	if e.Made { // what is left in the block is others'
+	if e.Made { // the rest of the block belongs to others
 		content = orNone(content)
 	}
 	return content, nil

@@ -14,9 +14,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// Choose returns the containerd, of those of the node below a root, that pods use, or that it is CRI-O: the one of this
-// name (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the
-// kubelet is told; else the only one that serves CRI. It is an error where that leaves several.
+// Choose returns the node's containerd that pods use, or reports that pods use CRI-O. A name (NameContainerd or
+// NameCRIO) or a configuration selects the runtime. Otherwise, Choose returns the runtime at the kubelet's socket, or
+// else the only runtime that serves CRI. If several runtimes remain, it returns an error.
 func Choose(ctx context.Context, found []containerd.Daemon, root, name, config string) (d containerd.Daemon,
 	isCRIO bool, err error) {
 	if name == NameCRIO {
@@ -45,7 +45,7 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
-		all, _ := d.Files(ctx, nil) // what it cannot read turns nothing off
+		all, _ := d.Files(ctx, nil) // an unreadable file turns off no plugins
 		_, off := containerd.Last(all, func(tree map[string]any) bool {
 			return containerd.Disables(tree, containerd.ServesCRI...)
 		})

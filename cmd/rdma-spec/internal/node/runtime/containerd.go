@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 )
 
-// readContainerd reads what RDMA containers depend on in a containerd's effective configuration, and in which of its
-// files that is.
+// readContainerd reads the settings for RDMA containers from a containerd's effective configuration, and the files that
+// contain these settings.
 func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.Known = true
 	r.Socket = cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins",
@@ -24,7 +24,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	plugin, handlers := containerd.Handlers(tree)
 	r.DefaultHandler = lookup[string](tree, "plugins", plugin, "containerd", "default_runtime_name")
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
-		handler, _ := handlers[name].(map[string]any) // containerd prints a table
+		handler, _ := handlers[name].(map[string]any) // always a table
 		program := lookup[string](handler, "options", "BinaryName")
 		kind := lookup[string](handler, "runtime_type")
 		if program == "" && kind == "io.containerd.runc.v2" {
@@ -40,7 +40,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 		r.CDIDirs = append(r.CDIDirs, texts(tree, "plugins", cri, "cdi_spec_dirs")...)
 	}
 	nri, there := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin)
-	table, _ := nri.(map[string]any) // containerd prints a table
+	table, _ := nri.(map[string]any) // always a table
 	r.NRI.Socket = lookup[string](table, "socket_path")
 	r.NRI.RegistrationTimeout = duration(lookup[string](table, "plugin_registration_timeout"))
 	r.NRI.RequestTimeout = duration(lookup[string](table, "plugin_request_timeout"))
@@ -50,7 +50,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	case !there:
 		r.NRI.Off = "this containerd does not support NRI"
 	case containerd.Disables(tree, containerd.NRIPlugin, "nri"):
-		r.NRI.Off = "it is in disabled_plugins"
+		r.NRI.Off = "NRI is in disabled_plugins"
 	case lookup[bool](table, "disable"):
 		r.NRI.Off = "disable = true"
 	case lookup[bool](table, "disable_connections"):
@@ -59,16 +59,16 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.NRI.On = r.NRI.Off == ""
 }
 
-// lookup returns a value of a tree, the zero value where there is none of that type.
+// lookup returns a value of a tree, or the zero value if the tree has no value of this type at the path.
 func lookup[T any](tree map[string]any, path ...string) T {
 	found, _ := tomledit.Lookup(tree, path...)
 	value, _ := found.(T)
 	return value
 }
 
-// texts returns the texts of a list in a tree.
+// texts returns the strings of a list in a tree.
 func texts(tree map[string]any, path ...string) (all []string) {
-	for _, e := range lookup[[]any](tree, path...) { // containerd prints a list
+	for _, e := range lookup[[]any](tree, path...) { // always a list
 		if text, ok := e.(string); ok {
 			all = append(all, text)
 		}
@@ -76,8 +76,8 @@ func texts(tree map[string]any, path ...string) (all []string) {
 	return all
 }
 
-// duration reads a duration, 0 where there is none.
+// duration parses a duration. It returns 0 for an invalid duration.
 func duration(text string) time.Duration {
-	d, _ := time.ParseDuration(text) // containerd prints one
+	d, _ := time.ParseDuration(text) // containerd prints a valid duration
 	return d
 }

@@ -80,7 +80,7 @@ func TestContainerd(t *testing.T) {
 		"no connections": {"[plugins.'io.containerd.nri.v1.nri']\ndisable_connections = true\n",
 			Runtime{NRI: NRI{Off: "disable_connections = true"}}},
 		"NRI not loaded": {"disabled_plugins = ['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\n",
-			Runtime{NRI: NRI{Off: "it is in disabled_plugins"}}},
+			Runtime{NRI: NRI{Off: "NRI is in disabled_plugins"}}},
 		"types of elsewhere": {"disabled_plugins = 'cri'\n[grpc]\naddress = " +
 			"7\n[plugins.'io.containerd.nri.v1.nri']\nplugin_request_timeout = 'soon'\n", Runtime{}},
 	} {

@@ -23,10 +23,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// CRIONRIOff are the settings of CRI-O's that turn NRI off, with the value that does.
+// CRIONRIOff contains the CRI-O settings that turn off NRI, with the value that turns off NRI.
 var CRIONRIOff = map[string]bool{"enable_nri": false, "nri_disable_connections": true}
 
-// crioKinds are the settings that are read here, each with a value of the kind that CRI-O takes.
+// crioKinds are the CRI-O settings that this package reads, each with a value of the required type.
 var crioKinds = []struct {
 	table, key string
 	kind       any
@@ -41,19 +41,20 @@ var crioKinds = []struct {
 
 // CRIO is the configuration of CRI-O.
 type CRIO struct {
-	Config  string    // the main file, as the node calls it
-	DropIns string    // the directory of the others, below the root
-	Said    []CRIOSay // in the order in which CRI-O reads them: the last word counts
+	Config  string    // the main file's path on the node
+	DropIns string    // the directory of the other files, under the root
+	Said    []CRIOSay // in the order in which CRI-O reads them; the last value applies
 }
 
-// CRIOSay is what one place says: a file, or the command line.
+// CRIOSay contains the settings from one source: a file or the command line.
 type CRIOSay struct {
 	Path string
 	Tree map[string]any
 }
 
-// ReadCRIO returns the configuration of the CRI-O below a root, as its process was started, or else as its unit starts
-// it: crio.conf, then all files below crio.conf.d, and last its flags. The error is why CRI-O does not start with them.
+// ReadCRIO returns the configuration of the CRI-O under a root. The flags come from the running process, or else from
+// the unit. The sources are crio.conf, then all files under crio.conf.d, and finally the flags. An error is the reason
+// why CRI-O does not start with this configuration.
 func ReadCRIO(root string) (CRIO, error) { return readCRIO(process.ReadTable(root)) }
 
 func readCRIO(t process.Table) (CRIO, error) {
@@ -69,7 +70,7 @@ func readCRIO(t process.Table) (CRIO, error) {
 		DropIns: files.Below(root, cmp.Or(starts.Flag("--config-dir", "-d"), places.CRIO.DropIns))}
 	paths := []string{files.Below(root, c.Config)}
 	if _, err := os.Stat(paths[0]); told != "" && err != nil {
-		return c, fmt.Errorf("cannot read %s, which CRI-O's flag --config names: %w", paths[0], files.Cause(err))
+		return c, fmt.Errorf("cannot read %s, which CRI-O's flag --config specifies: %w", paths[0], files.Cause(err))
 	}
 	err := filepath.WalkDir(c.DropIns, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
@@ -102,7 +103,7 @@ func readCRIO(t process.Table) (CRIO, error) {
 	return c, nil
 }
 
-// crioFlags returns what the flags of a CRI-O say, each of which is called as its setting is.
+// crioFlags returns the settings from CRI-O's flags. Each flag has the name of its setting.
 func crioFlags(p process.Process) CRIOSay {
 	tree := map[string]any{}
 	for _, k := range crioKinds {
@@ -127,7 +128,7 @@ func crioFlags(p process.Process) CRIOSay {
 	return CRIOSay{"the command line of CRI-O", tree}
 }
 
-// Last returns the last word on a setting, and the place that has it; nil where there is none.
+// Last returns the value of a setting that applies, and the source of the value; nil if the setting has no value.
 func (c CRIO) Last(table, key string) (value any, place string) {
 	for _, say := range slices.Backward(c.Said) {
 		if value, says := tomledit.Lookup(say.Tree, "crio", table, key); says {
@@ -137,8 +138,8 @@ func (c CRIO) Last(table, key string) (value any, place string) {
 	return nil, ""
 }
 
-// Around returns what CRI-O reads before a file of the directory of drop-ins, and what it reads after it, whether the
-// file is there or not. A file of another directory has everything before it.
+// Around returns the sources that CRI-O reads before and after a drop-in file, even if the file does not exist. For a
+// file in another directory, all sources are in before.
 func (c CRIO) Around(file string) (before, after CRIO) {
 	before = c
 	after = c
@@ -161,8 +162,8 @@ func (c CRIO) Around(file string) (before, after CRIO) {
 	return before, after
 }
 
-// readCRIO reads what RDMA containers depend on in the files of the node's CRI-O. NRI is on where they do not say
-// otherwise, as in CRI-O 1.30.
+// readCRIO reads the settings for RDMA containers from the files of the node's CRI-O. NRI is on by default, as in CRI-O
+// 1.30.
 func (r *Runtime) readCRIO(t process.Table) error {
 	said, err := readCRIO(t)
 	r.Config = said.Config
@@ -196,12 +197,13 @@ func (r *Runtime) readCRIO(t process.Table) error {
 	return nil
 }
 
-// HasCRIO reports whether CRI-O may be installed below a root. Tools that configure it make its directory as well.
+// HasCRIO reports whether CRI-O might be installed under a root. Tools that configure CRI-O also create its directory.
 func HasCRIO(root string) bool {
 	return containerd.Exists(files.Below(root, filepath.Dir(places.CRIO.Config)))
 }
 
-// installedCRIO reports whether CRI-O is installed below a root: its program, its unit, or a file that it brings.
+// installedCRIO reports whether CRI-O is installed under a root. It looks for CRI-O's program, unit, and packaged
+// files.
 func installedCRIO(root string) bool {
 	brings := append([]string{places.CRIO.Config, places.CRIO.DropIns + "/10-crio.conf"}, places.CRIO.Programs...)
 	return process.HasUnit(root, places.CRIO.Units[0]) || slices.ContainsFunc(brings, func(file string) bool {

@@ -10,11 +10,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Enough is what an RDMA program needs at the least: a container that can register no more is taken for one that
-// cannot register its memory.
+// Enough is the minimum amount of memory for an RDMA program. A container that can register at most this amount counts
+// as unable to register its memory.
 const Enough = spec.Limit(64 << 20)
 
-// Handler returns the handler that pods have whose RuntimeClass names it, or that have none.
+// Handler returns the handler with this name. If name is empty, it returns the handler of pods without a RuntimeClass.
 func (r Runtime) Handler(name string) Handler {
 	name = cmp.Or(name, r.DefaultHandler)
 	if i := slices.IndexFunc(r.Handlers, func(h Handler) bool { return h.Name == name }); i >= 0 {
@@ -23,8 +23,9 @@ func (r Runtime) Handler(name string) Handler {
 	return Handler{Name: name}
 }
 
-// Gives returns the memlock that a new container of a handler gets without the plugin: that of the base spec, else of
-// the runtime's configuration, else what the daemon itself has. It is nil where that is unknown.
+// Gives returns the memlock of a new container with this handler if there is no plugin. The memlock comes from the base
+// spec, or else from the runtime's configuration, or else from the daemon's own limit. The result is nil if the memlock
+// is unknown.
 func (r Runtime) Gives(handler string) *spec.Limit {
 	if !r.Known {
 		return nil
@@ -32,8 +33,8 @@ func (r Runtime) Gives(handler string) *spec.Limit {
 	return cmp.Or(r.Handler(handler).Memlock, r.DefaultMemlock, r.Memlock)
 }
 
-// Giving returns a handler of whose base spec a container gets more than is Enough: one that starts the same program as
-// another handler where there is one, since the program may add GPUs.
+// Giving returns a handler whose base spec sets memlock to more than Enough. It prefers a handler with the same program
+// as another handler, because the program might add GPUs.
 func (r Runtime) Giving(like Handler) (h Handler, found bool) {
 	for _, other := range r.Handlers {
 		if !other.Sandboxed && other.Memlock != nil && *other.Memlock > Enough && (!found || other.Program == like.Program) {

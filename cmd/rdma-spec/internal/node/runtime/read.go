@@ -30,10 +30,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// processCRIO is the name of CRI-O's process. That of containerd's is the runtime's name.
+// processCRIO is the name of CRI-O's process. The name of containerd's process is the runtime's name.
 const processCRIO = "crio"
 
-// Read answers which container runtimes the node below a root has.
+// Read returns the container runtimes of the node under a root.
 func Read(ctx context.Context, root string) (Runtimes, error) {
 	n := node{root: root, table: process.ReadTable(root)}
 	n.processes = slices.DeleteFunc(n.table.Called(NameContainerd, processCRIO),
@@ -59,24 +59,24 @@ func Read(ctx context.Context, root string) (Runtimes, error) {
 	return answer, nil
 }
 
-// node is a node whose runtimes are asked, and the processes of those.
+// node is a node whose runtimes are queried, and the runtimes' processes.
 type node struct {
 	root      string
 	table     process.Table
-	processes []process.Process // of runtimes
+	processes []process.Process // the runtimes' processes
 }
 
-// onNode returns a text with the names that files have on the node.
+// onNode replaces file paths under the root in a text with the paths on the node.
 func (n *node) onNode(text string) string {
 	root := strings.TrimSuffix(files.Below(n.root, "/"), "/")
 	if root == "" {
 		return text
 	}
-	absolute, _ := filepath.Abs(root) // the working directory has a name
+	absolute, _ := filepath.Abs(root) // fails only without a working directory
 	return strings.NewReplacer(absolute+"/", "/", root+"/", "/").Replace(text)
 }
 
-// containerd looks at a containerd.
+// containerd examines a containerd.
 func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) {
 	p := d.Process
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
@@ -85,7 +85,7 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 		d.Program = containerd.Binary(program)
 		r.NotMounted = errors.Is(missing, fs.ErrNotExist)
 	}
-	all, _ := d.Files(ctx, nil) // the error is that of the next line
+	all, _ := d.Files(ctx, nil) // the next line returns the same error
 	if tree, err := d.Effective(ctx, nil); err == nil {
 		r.readContainerd(tree, all)
 		for _, i := range d.Ignored(ctx, all, tree) {
@@ -110,13 +110,13 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 		n.askCRI(ctx, &r)
 	}
 	if r.Version == "" && d.Program != nil {
-		r.Version, _ = d.Program.Version(ctx) // "" is unknown
+		r.Version, _ = d.Program.Version(ctx) // "" if unknown
 	}
 	n.nri(&r)
 	return r
 }
 
-// crio looks at CRI-O.
+// crio examines CRI-O.
 func (n *node) crio(ctx context.Context, p process.Process) Runtime {
 	r := Runtime{Name: NameCRIO, PID: p.PID, Socket: places.CRIO.Socket, Config: places.CRIO.Config}
 	n.daemon(&r, p, places.CRIO.Units)
@@ -130,7 +130,7 @@ func (n *node) crio(ctx context.Context, p process.Process) Runtime {
 	return r
 }
 
-// daemon fills in what is known of a daemon's process.
+// daemon sets the fields that come from a daemon's process.
 func (n *node) daemon(r *Runtime, p process.Process, units []string) {
 	if p.PID > 0 {
 		r.Unit = p.Unit(n.root)
@@ -148,10 +148,10 @@ func (n *node) daemon(r *Runtime, p process.Process, units []string) {
 	}
 }
 
-// noLimit leaves it to the context how long a runtime may take to answer.
+// noLimit is so long that only the context limits the time for a runtime's response.
 const noLimit = time.Hour
 
-// askCRI asks a runtime over CRI.
+// askCRI queries a runtime over CRI.
 func (n *node) askCRI(ctx context.Context, r *Runtime) {
 	if r.Socket == "" {
 		return
@@ -161,7 +161,7 @@ func (n *node) askCRI(ctx context.Context, r *Runtime) {
 		r.Error = err.Error()
 		r.Late = errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
-			r.Socket = "" // it does not run, and the socket is what it would listen at
+			r.Socket = "" // the runtime is not running, so it does not listen on the socket
 		}
 		return
 	}
@@ -169,17 +169,17 @@ func (n *node) askCRI(ctx context.Context, r *Runtime) {
 	r.Serves = true
 	r.Name = answering[0].Name
 	r.Version = answering[0].Version
-	pods, _ := answering[0].Pods(ctx) // without an answer, there are none
+	pods, _ := answering[0].Pods(ctx) // without a response, the count is 0
 	r.Pods = len(pods)
 }
 
-// nri looks at the socket of NRI.
+// nri examines the NRI socket.
 func (n *node) nri(r *Runtime) {
 	info, err := os.Stat(files.Below(n.root, r.NRI.Socket))
 	r.NRI.SocketExists = err == nil && info.Mode().Type() == os.ModeSocket
 	inodes := process.Listening(n.root, r.NRI.Socket)
 	var last process.Process
-	for _, p := range n.processes { // of several that listened there, the last one that started has the socket
+	for _, p := range n.processes { // if several processes listened, the last one to start has the socket
 		if len(inodes) > 0 && p.Holds(n.root, inodes) && (last.PID == 0 || !p.Started(n.root).Before(last.Started(n.root))) {
 			last = p
 		}
@@ -187,14 +187,14 @@ func (n *node) nri(r *Runtime) {
 	r.NRI.Listener = last.PID
 }
 
-// handler looks at a runtime handler: its base spec, and its OCI runtime, whose Program is still a path.
+// handler examines a runtime handler's base spec and OCI runtime. At first, Program is a path.
 func (n *node) handler(ctx context.Context, h *Handler) {
 	program := h.Program
 	if program != "" {
 		h.Program = filepath.Base(program)
 	}
-	if h.Program == "crun" { // it refuses versions of the spec that runc takes
-		out, _ := exec.CommandContext(ctx, n.installed(program), "--version").Output() // without it, the version is unknown
+	if h.Program == "crun" { // crun refuses spec versions that runc accepts
+		out, _ := exec.CommandContext(ctx, n.installed(program), "--version").Output() // on error, the version is unknown
 		_, version, _ := strings.Cut(string(out), "crun version ")
 		version, _, _ = strings.Cut(version, "\n")
 		h.Program = strings.TrimSpace("crun " + version)
@@ -206,7 +206,7 @@ func (n *node) handler(ctx context.Context, h *Handler) {
 	}
 }
 
-// installed returns where a program is that a daemon of the node calls by its name or by its path.
+// installed returns the path of a program that a daemon of the node calls by name or path.
 func (n *node) installed(program string) string {
 	if filepath.IsAbs(program) {
 		return files.Below(n.root, program)
@@ -216,16 +216,16 @@ func (n *node) installed(program string) string {
 			return path
 		}
 	}
-	return files.Below(n.root, "/"+program) // which is not there
+	return files.Below(n.root, "/"+program) // does not exist
 }
 
-// readBaseSpec reads what a base spec says.
+// readBaseSpec reads the fields of a base spec.
 func readBaseSpec(file string, h *Handler) error {
 	opened, err := os.Open(file)
 	if err != nil {
 		return files.Cause(err)
 	}
-	defer func() { _ = opened.Close() }() // it was only read
+	defer func() { _ = opened.Close() }() // opened only for reading
 	text, err := baseline.Read(opened)
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func readBaseSpec(file string, h *Handler) error {
 		return nil
 	}
 	for _, limit := range said.Process.Rlimits {
-		if limit.Type == spec.RlimitMemlock { // the last one wins
+		if limit.Type == spec.RlimitMemlock { // the last entry applies
 			memlock := spec.Limit(limit.Soft)
 			h.Memlock = &memlock
 		}

@@ -16,72 +16,73 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// NRI is what a runtime's effective configuration says about NRI, and what became of it.
+// NRI contains the NRI settings of a runtime's effective configuration, and the current state of NRI.
 type NRI struct {
 	On           bool   `json:"on"`
-	Off          string `json:"off,omitempty"` // the setting that turns it off: "disable = true"
+	Off          string `json:"off,omitempty"` // the setting that turns off NRI: "disable = true"
 	Socket       string `json:"socket,omitempty"`
 	SocketExists bool   `json:"socketExists"`
-	Listener     int    `json:"listener,omitempty"` // the process that listens at the socket; 0 where it is unknown
+	Listener     int    `json:"listener,omitempty"` // the process that listens on the socket; 0 if unknown
 
 	Validator bool     `json:"validator"`          // the default validator is on
-	Required  []string `json:"required,omitempty"` // the plugins that every container of the node must have
+	Required  []string `json:"required,omitempty"` // the plugins that every container on the node requires
 
-	// The timeouts of plugins; 0 where they are unknown.
+	// The timeouts for plugins; 0 if unknown.
 	RegistrationTimeout time.Duration `json:"registrationTimeout,omitempty"`
 	RequestTimeout      time.Duration `json:"requestTimeout,omitempty"`
 }
 
-// The runtimes as they call themselves over CRI.
+// The names that the runtimes report over CRI.
 const (
 	NameContainerd = "containerd"
 	NameCRIO       = "cri-o"
 )
 
-// Runtimes are the container runtimes that run on a node, or are installed.
+// Runtimes are the running and installed container runtimes of a node.
 type Runtimes struct {
 	Runtimes []Runtime `json:"runtimes"`
-	Endpoint string    `json:"endpoint,omitempty"` // the socket that the kubelet is told, where that is known
+	Endpoint string    `json:"endpoint,omitempty"` // the socket in the kubelet's configuration, if known
 }
 
-// Runtime is a container runtime: a daemon, its effective configuration, and how it answers.
+// Runtime is a container runtime: a daemon, its effective configuration, and its responses.
 type Runtime struct {
 	Name    string      `json:"name"`              // containerd, cri-o
-	Version string      `json:"version,omitempty"` // as the daemon or its program says
-	PID     int         `json:"pid,omitempty"`     // 0 where no process was found
-	Unit    string      `json:"unit,omitempty"`    // of systemd, where it is known
+	Version string      `json:"version,omitempty"` // from the daemon or its program
+	PID     int         `json:"pid,omitempty"`     // 0 if no process was found
+	Unit    string      `json:"unit,omitempty"`    // the systemd unit, if known
 	Memlock *spec.Limit `json:"memlock,omitempty"` // the daemon's own soft limit, which containers inherit
-	// Startable is the highest memlock of a container that it can start; nil where that is unknown.
+	// Startable is the highest memlock with which the runtime can start a container; nil if unknown.
 	Startable *spec.Limit `json:"startable,omitempty"`
 
 	Socket string `json:"socket,omitempty"`
 	Serves bool   `json:"serves"`          // CRI
-	Pods   int    `json:"pods"`            // how many it has
-	Error  string `json:"error,omitempty"` // why CRI does not answer
-	Late   bool   `json:"late,omitempty"`  // it did not respond in time
+	Pods   int    `json:"pods"`            // the number of pods
+	Error  string `json:"error,omitempty"` // why CRI does not respond
+	Late   bool   `json:"late,omitempty"`  // CRI did not respond in time
 
 	Config      string `json:"config,omitempty"`      // the file
-	ConfigError string `json:"configError,omitempty"` // why the runtime does not start with it
-	// what it does not take over of its files, without a word
+	ConfigError string `json:"configError,omitempty"` // why the runtime does not start with this configuration
+	// files with settings that the runtime silently ignores
 	Ignored []Ignored `json:"ignored,omitempty"`
-	// a container does not have the file, or the program that reads it
+	// in a container: the file, or the program that reads the file, is not mounted
 	NotMounted bool `json:"notMounted,omitempty"`
-	// the effective configuration is known: what follows is from it
+	// the effective configuration is known; the fields below come from it
 	Known          bool        `json:"known"`
-	CRIDisabled    bool        `json:"criDisabled,omitempty"` // as in a containerd that is Docker's
+	CRIDisabled    bool        `json:"criDisabled,omitempty"` // as in Docker's containerd
 	DefaultHandler string      `json:"defaultHandler,omitempty"`
-	DefaultMemlock *spec.Limit `json:"defaultMemlock,omitempty"` // what CRI-O's default_ulimits say
+	DefaultMemlock *spec.Limit `json:"defaultMemlock,omitempty"` // from CRI-O's default_ulimits
 	Handlers       []Handler   `json:"handlers,omitempty"`
 	NRI            NRI         `json:"nri"`
 	CDIOff         bool        `json:"cdiOff,omitempty"`
-	CDIDirs        []string    `json:"cdiDirs,omitempty"` // where it looks for CDI files; empty where it does not say
+	CDIDirs        []string    `json:"cdiDirs,omitempty"` // the directories of CDI files; empty if not configured
 }
 
-// Low reports whether a limit is known, and too low for RDMA: a kernel gives 8 MiB, and 64 KiB where it is older.
+// Low reports whether a limit is known and too low for RDMA. The kernel's default is 8 MiB. For older kernels, it is 64
+// KiB.
 func Low(b *spec.Limit) bool { return b != nil && *b <= Enough }
 
-// ForPods returns the runtimes that Kubernetes could use: the one at the kubelet's endpoint, or else those that run
-// and, where none serves CRI, those that are installed.
+// ForPods returns the runtimes that Kubernetes could use: the runtime at the kubelet's endpoint, or else the running
+// runtimes. If no runtime serves CRI, it also returns the installed runtimes.
 func (all Runtimes) ForPods() []Runtime {
 	for _, r := range all.Runtimes {
 		if all.Endpoint != "" && process.SamePath(r.Socket, all.Endpoint) {
@@ -93,8 +94,8 @@ func (all Runtimes) ForPods() []Runtime {
 		func(r Runtime) bool { return r.CRIDisabled || serves && !r.Serves && r.PID == 0 })
 }
 
-// DropsRlimits reports whether a version of the runtime ignores the rlimits that an NRI plugin sets, and which one does
-// not.
+// DropsRlimits reports whether the runtime's version ignores the rlimits that an NRI plugin sets. since is the first
+// version that applies these rlimits.
 func (r Runtime) DropsRlimits() (drops bool, since string) {
 	met, since := requirement.Adjusting.Met(r.Name, r.Version)
 	return !met, since
@@ -106,34 +107,35 @@ func (r Runtime) GivesMemlock() bool {
 		slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock != nil && !Low(h.Memlock) && !h.Sandboxed })
 }
 
-// Ignored is a file of which some settings do not count.
+// Ignored is a file with settings that have no effect.
 type Ignored struct {
 	File   string `json:"file"`
-	By     string `json:"by,omitempty"` // the file that replaces them
-	Reason string `json:"reason"`       // it was not merged, or is of an older version
-	Fix    string `json:"fix"`          // by hand
+	By     string `json:"by,omitempty"` // the file that replaces the settings
+	Reason string `json:"reason"`       // not merged, or an older version
+	Fix    string `json:"fix"`          // a manual fix
 }
 
-// Handler is a runtime handler: what a RuntimeClass names.
+// Handler is a runtime handler, which a RuntimeClass selects.
 type Handler struct {
 	Name   string `json:"name"`
-	NoType bool   `json:"noType,omitempty"` // it has no runtime_type, so its pods do not start
-	// Sandboxed says that its containers have a kernel of their own, which limits on the node say nothing of.
+	NoType bool   `json:"noType,omitempty"` // the handler has no runtime_type, so its pods do not start
+	// Sandboxed means that the handler's containers have their own kernel. Limits on the node do not apply in such
+	// containers.
 	Sandboxed bool   `json:"sandboxed,omitempty"`
-	File      string `json:"file,omitempty"`     // that says something of it last
+	File      string `json:"file,omitempty"`     // the last file with settings of the handler
 	BaseSpec  string `json:"baseSpec,omitempty"` // the file that replaces the runtime's default spec
-	Error     string `json:"error,omitempty"`    // why the runtime cannot use that file
-	// What the file says.
+	Error     string `json:"error,omitempty"`    // why the runtime cannot use BaseSpec
+	// The content of the base spec.
 	Memlock    *spec.Limit `json:"memlock,omitempty"`
-	CapsFiles  bool        `json:"capsFiles,omitempty"` // it limits every container to 1024 open files
+	CapsFiles  bool        `json:"capsFiles,omitempty"` // the base spec limits every container to 1024 open files
 	OCIVersion string      `json:"ociVersion,omitempty"`
 
-	// the OCI runtime and its version: "crun 1.8.1"; without a version where it does not matter
+	// the OCI runtime, with its version if relevant: "crun 1.8.1"
 	Program string `json:"program,omitempty"`
 }
 
-// Hooks reports whether the handler starts NVIDIA's container runtime, which gives GPUs by a hook unless its mode is
-// another one, or that of Habana, whose older versions do so.
+// Hooks reports whether the handler starts the container runtime of NVIDIA or Habana. NVIDIA's runtime adds GPUs with a
+// hook in its legacy mode, and older versions of Habana's runtime also add devices with a hook.
 func (h Handler) Hooks() bool {
 	program, _, _ := strings.Cut(h.Program, " ")
 	name := path.Base(program)
