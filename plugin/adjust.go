@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// adjust returns the adjustment that adds what a container lacks of a grant. It never sets a device or an rlimit that
-// another plugin has set, since that would fail the container's creation.
+// adjust returns the adjustment that adds the missing part of a container's grant. The adjustment never sets a device
+// or an rlimit that another plugin has set, since the container's creation would fail.
 func adjust(c policy.Container, grant spec.Grant) *api.ContainerAdjustment {
 	adjustment := &api.ContainerAdjustment{}
 	lacks := grant.Lacks(hasOf(&c))
@@ -31,7 +31,7 @@ func adjust(c policy.Container, grant spec.Grant) *api.ContainerAdjustment {
 	return adjustment
 }
 
-// hasOf returns what a container has according to an event, which does not report capabilities.
+// hasOf returns a container's memlock and devices, as an event describes them. Events do not report capabilities.
 func hasOf(c *policy.Container) spec.Has {
 	return spec.Has{
 		Memlock: c.Memlock.Soft,
@@ -39,7 +39,7 @@ func hasOf(c *policy.Container) spec.Has {
 	}
 }
 
-// deviceOf returns the container's device for an HCA's device.
+// deviceOf converts an HCA's device to a container's device.
 func deviceOf(d hca.Device) policy.Device {
 	return policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)}
 }

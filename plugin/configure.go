@@ -14,9 +14,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
-// Configure handles the runtime's first call. It returns the events that the plugin subscribes to; every container on
-// the node waits for them. They depend only on the runtime, so a changed configuration never requires another
-// registration.
+// Configure handles the runtime's first call, and returns the events that the plugin subscribes to. Every container on
+// the node waits while the plugin handles an event. The events depend only on the runtime, so a changed configuration
+// never requires another registration.
 func (p *Plugin) Configure(ctx context.Context, config, runtime, running string) (api.EventMask, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -34,10 +34,10 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	unseen := p.confirmable(runtime)
 	p.confirms.Store(unseen == nil)
 	if p.StoredSpecs != nil && p.specs() == nil {
-		p.warnOnce("RDMA containers get memlock and devices, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime))
+		p.warnOnce("RDMA containers get their memlock and devices, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime))
 	}
 	if most := p.budget(); most < p.Budget {
-		p.Log.Warnf("--budget %s is lowered to %s: the runtime waits %s for a plugin's response", p.Budget, most,
+		p.Log.Warnf("--budget %s is lowered to %s: the runtime waits only %s for a plugin's response", p.Budget, most,
 			p.registration.RequestTimeout())
 	}
 	var events api.EventMask
@@ -59,8 +59,8 @@ func (p *Plugin) warnOnce(line string) {
 	}
 }
 
-// confirmable returns nil if the plugin can see in PostCreateContainer what containers got: containerd has stored their
-// specs by then, and CRI-O has started their first process.
+// confirmable returns nil if PostCreateContainer can confirm grants. When the runtime calls PostCreateContainer,
+// containerd has stored the container's spec, and CRI-O has started the container's first process.
 func (p *Plugin) confirmable(runtime string) error {
 	switch {
 	case p.specs() != nil:
@@ -71,12 +71,12 @@ func (p *Plugin) confirmable(runtime string) error {
 	return fmt.Errorf("%s has no known API for confirming grants", runtime)
 }
 
-// budget returns how long a request may wait in total for what it needs. A quarter of the runtime's timeout is reserved
-// for the response itself.
+// budget returns the longest total time that a request may wait for information. A quarter of the runtime's timeout is
+// reserved for the response itself.
 func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.RequestTimeout()*3/4) }
 
-// Synchronize is called when the runtime registers the plugin. The runtime creates no container until it returns, so it
-// only copies the lists.
+// Synchronize receives the runtime's lists of pods and containers when the runtime registers the plugin. The runtime
+// creates no container until Synchronize returns, so Synchronize only copies the lists.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.confirmer.dropListed(containers)
@@ -86,13 +86,14 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	return nil, nil
 }
 
-// crioLine grants IPC_LOCK to every container on a CRI-O node. It replaces CRI-O's default list
-// (internal/config/capabilities, Default), and therefore repeats it. It has single quotes, since logs escape double
-// quotes.
+// crioLine grants IPC_LOCK to every container on a CRI-O node. The line replaces CRI-O's default list
+// (internal/config/capabilities, Default), and therefore repeats that list. The line has single quotes, since logs
+// escape double quotes.
 const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', " +
 	"'SETUID', 'SETPCAP', 'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
 
-// withoutStoredSpecs explains why stored specs cannot be edited with a runtime, and what to do.
+// withoutStoredSpecs explains why the plugin cannot edit stored specs with a runtime, and how to grant IPC_LOCK
+// instead.
 func withoutStoredSpecs(runtime string) string {
 	const inPod = "request IPC_LOCK in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {

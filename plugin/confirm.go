@@ -19,21 +19,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// confirmer finds out what containers got of their grants. It stores the pending grants, and reports once for each what
-// the container has: the runtime may not apply what the plugin responds (docs/design/confirm.md).
+// confirmer checks whether containers received their grants, since the runtime might not apply the plugin's response
+// (docs/design/confirm.md). confirmer stores the pending grants, and reports the result once for each grant.
 type confirmer struct {
 	log     logrus.FieldLogger
 	metrics *metrics
 	pending pendingGrants
 	stored  func() StoredSpecs // nil if stored specs cannot be edited
-	running RunningSpecs       // nil if there are none
-	limits  Limits             // nil if they cannot be read
-	// unseenLogged is true if the log says, since the last registration, that grants cannot be confirmed.
+	running RunningSpecs       // nil if stored specs cannot be read
+	limits  Limits             // nil if limits cannot be read
+	// unseenLogged is true if the plugin has logged, since the last registration, that it cannot confirm grants.
 	unseenLogged atomic.Bool
 }
 
-// confirm adds what a created container lacks of its grant, if it can, then compares, counts, and logs the result. It
-// is late if the container's verbs device appeared after the plugin responded, so that the response contained no grant.
+// If possible, confirm adds the missing part of a created container's grant. confirm then compares the container with
+// the grant, and counts and logs the result. The flag late means that the container's verbs device appeared after the
+// plugin's response, so that the response contained no grant.
 func (f *confirmer) confirm(ctx context.Context, c policy.Container, ctr *api.Container, pending pendingGrant,
 	late bool) {
 	start := time.Now()
@@ -53,18 +54,18 @@ func (f *confirmer) confirm(ctx context.Context, c policy.Container, ctr *api.Co
 	}
 }
 
-// outcome is what a container got of its grant.
+// outcome describes which parts of its grant a container received.
 type outcome struct {
-	memlock spec.Limit // the container's memlock; 0 if it is unknown
-	before  spec.Limit // its memlock before it was raised; 0 if none was set
-	raised  bool       // its memlock was lower than the granted one
+	memlock spec.Limit // the container's memlock; 0 if unknown
+	before  spec.Limit // the memlock before the plugin raised it; 0 if none was set
+	raised  bool       // the memlock was lower than the grant
 	ipcLock bool
 	granted spec.Grant
 	lacks   spec.Grant
 }
 
-// outcomeOf compares a container with its grant. The container is as the event describes it; found comes from its
-// stored spec or its first process.
+// outcomeOf compares a container with its grant. The container c comes from the event. The value found comes from the
+// container's stored spec or first process.
 func outcomeOf(c policy.Container, grant spec.Grant, found storedspec.Found) outcome {
 	has := hasOf(&c)
 	has.IPCLock = found.IPCLock
@@ -75,7 +76,7 @@ func outcomeOf(c policy.Container, grant spec.Grant, found storedspec.Found) out
 	case raised && found.Wrote:
 		o.before = found.Memlock.Soft
 		o.memlock = grant.Memlock
-	case found.Memlock == spec.Rlimit{}: // the spec sets none
+	case found.Memlock == spec.Rlimit{}: // the spec sets no memlock
 		o.memlock = c.Memlock.Soft
 	}
 	if found.Wrote {
@@ -89,16 +90,17 @@ func outcomeOf(c policy.Container, grant spec.Grant, found storedspec.Found) out
 func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 	switch {
 	case o.lacks.Memlock != 0:
-		f.reportUnconfirmed(log, fmt.Errorf("its memlock is %s", o.memlock), "rdma-spec repair raises it")
+		f.reportUnconfirmed(log, fmt.Errorf("the container's memlock is %s", o.memlock),
+			"to raise the memlock, run rdma-spec repair")
 		return
 	case len(o.lacks.Devices) > 0:
-		f.reportUnconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()),
-			"another plugin removes devices: find out which one")
+		f.reportUnconfirmed(log, fmt.Errorf("the container lacks %s", o.lacks.DeviceNames()),
+			"find the other plugin that removes devices from containers")
 		return
 	}
 	log = log.WithFields(fieldsOf(spec.Grant{Memlock: o.memlock, Devices: o.granted.Devices})).
 		WithField("ipc_lock", o.ipcLock)
-	if o.before != 0 { // otherwise it would have had the runtime's default
+	if o.before != 0 { // with 0, the container had the runtime's default
 		log = log.WithField("from", o.before.String())
 	}
 	switch {
@@ -117,8 +119,8 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 // errUnseen means that the first process of a created container is not visible.
 var errUnseen = errors.New("the first process of a created container is not visible")
 
-// complete adds what a created container lacks of a grant except devices, if the stored spec can be written, and
-// returns what the container has.
+// If the stored spec can be written, complete adds the missing part of a created container's grant, except devices.
+// complete returns the memlock and the capability that it found.
 func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.Container,
 	grant spec.Grant) (storedspec.Found, error) {
 	specs := f.stored()
@@ -126,15 +128,15 @@ func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.C
 	case specs == nil:
 		has, err := firstMemlock(f.limits, ctr, f.limits.Newest)
 		return storedspec.Found{Memlock: has}, err
-	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // listed by containerd 2.3 and later
+	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // reported by containerd 2.3 and later
 		return storedspec.Found{Memlock: c.Memlock}, nil
 	}
 	return specs.Confirm(ctx, ctr.GetId(), grant)
 }
 
-// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen if the process is not visible. It
-// searches for the process only if the runtime does not report its PID: CRI-O 1.34 reports none in a container's events
-// (internal/nri/container.go), and no runtime reports PIDs in its list of containers.
+// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process. The error is errUnseen if the process is not
+// visible. firstMemlock searches for the process only if the runtime does not report the PID. CRI-O 1.34 reports no PID
+// in a container's events (internal/nri/container.go), and no runtime reports PIDs when it lists containers.
 func firstMemlock(limits Limits, ctr *api.Container, find func(container string) (int, error)) (spec.Rlimit, error) {
 	pid := int(ctr.GetPid())
 	if pid == 0 {
@@ -178,41 +180,43 @@ func (f *confirmer) reportAnswered(log logrus.FieldLogger, grant spec.Grant) {
 // cannotConfirm logs once for each registration why grants cannot be confirmed.
 func (f *confirmer) cannotConfirm(cause error) {
 	if !f.unseenLogged.Swap(true) {
-		f.log.WithError(cause).Warn("cannot confirm grants of RDMA containers: the log has \"answered\" instead of " +
-			"\"adjusted\"; without containerd's socket, containers get no CAP_IPC_LOCK")
+		f.log.WithError(cause).Warn("cannot confirm the grants of RDMA containers, so the plugin logs \"answered\" instead " +
+			"of \"adjusted\"; without access to containerd's socket, the plugin cannot grant CAP_IPC_LOCK")
 	}
 }
 
-// reportUnconfirmed counts and logs a grant that the container may lack in whole or in part.
+// reportUnconfirmed counts and logs an unconfirmed grant. The container might lack part of the grant, or the whole
+// grant.
 func (f *confirmer) reportUnconfirmed(log logrus.FieldLogger, err error, next string) {
 	f.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
-	log.WithError(err).Warn("not confirmed: the container may lack part of its grant; " + next)
+	log.WithError(err).Warn("not confirmed: the container might lack part of its grant; " + next)
 }
 
-// nextStep returns what an administrator can do about an unconfirmed grant.
+// nextStep returns instructions for an administrator after an unconfirmed grant.
 func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
-		return "processes that are started later with exec have this part; if processes that are already " +
-			"running need it, recreate the pod"
+		return "processes that exec starts later get the missing part; if processes that are already " +
+			"running need the missing part, recreate the pod"
 	}
-	return "run rdma-spec status, then recreate the pod or run rdma-spec repair; if containerd is often this slow, " +
-		"raise plugin_request_timeout in its configuration"
+	return "run rdma-spec status, then recreate the pod or run rdma-spec repair; if this warning recurs because " +
+		"containerd is slow, increase plugin_request_timeout in containerd's configuration"
 }
 
 const (
-	// confirmedWithin is the time from CreateContainer to PostCreateContainer after which a grant is overdue.
+	// confirmedWithin is the longest time between CreateContainer and PostCreateContainer. After this time, a grant is
+	// overdue.
 	confirmedWithin = 10 * time.Second
 	expireEvery     = 5 * time.Second
 )
 
 var (
-	errDropped = errors.New("containerd had already dropped this plugin, and may have ignored the whole grant")
+	errDropped = errors.New("containerd had already disconnected this plugin, and might have ignored the whole grant")
 	errHidden  = errors.New("the runtime created the container but did not call this plugin's PostCreateContainer, " +
 		"because another plugin's PostCreateContainer failed: see the runtime's log")
 )
 
-// dropListed gives up the pending grants of containers that the runtime lists when the plugin registers: it created
-// them without waiting for the plugin.
+// dropListed gives up the pending grants of containers that the runtime lists when the plugin registers. The runtime
+// created these containers without waiting for the plugin.
 func (f *confirmer) dropListed(containers []*api.Container) {
 	for _, ctr := range containers {
 		f.giveUp(ctr.GetId(), errDropped)
@@ -241,8 +245,8 @@ func (f *confirmer) expire(ctx context.Context) {
 	}
 }
 
-// expireOverdue gives up the grants of containers that were created too long ago. A container without a stored spec is
-// still being created, or was never created, so it is not checked again.
+// expireOverdue gives up overdue grants. If a container has no stored spec, the runtime is still creating the
+// container, or never created it. expireOverdue does not check a container without a stored spec again.
 func (f *confirmer) expireOverdue(ctx context.Context, missing map[string]bool) {
 	all := f.pending.all()
 	maps.DeleteFunc(missing, func(id string, _ bool) bool {

@@ -122,7 +122,7 @@ func TestConfirm(t *testing.T) {
 		{name: "devices are lost", policy: "inject: {namespaces: [ml]}", annotation: "true", plain: true,
 			changes: func(ctr *api.Container) { ctr.Linux.Devices = ctr.Linux.Devices[1:] },
 			want:    unlimited, gets: 1, result: grantUnconfirmed,
-			says: []string{"level=warning", "not confirmed", "it lacks uverbs"}},
+			says: []string{"level=warning", "not confirmed", "the container lacks uverbs"}},
 		{name: "a device comes late", plain: true, other: &another{cdi: cdiName}, want: unlimited, gets: 1, result: grantLate,
 			says: []string{"level=info", "adjusted", "CDI", "memlock=unlimited", "from=8Mi", "signal=device"}},
 		{name: "a device comes late with a memlock", plain: true, other: &another{cdi: cdiName, memlock: mebibyte},
@@ -137,7 +137,7 @@ func TestConfirm(t *testing.T) {
 			want: stored{before, 0}, says: []string{"level=info", "left alone: opted out"}},
 		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &another{cdi: cdiName},
 			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "the policy refuses " +
-				"the container, but it is running", "reason=memory-limit"}},
+				"the container, but the container is running", "reason=memory-limit"}},
 		{name: "late, and named by the pod's author", plain: true, other: &another{cdi: cdiName}, device: cdiName,
 			want: stored{before, 0}, says: []string{"level=info", "left alone", "nvidia.cdi.k8s.io/pod"}},
 		{name: "late, and privileged", plain: true, other: &another{cdi: cdiName}, privileged: true, want: stored{before, 0}},
@@ -218,14 +218,14 @@ func TestConfirm_CRIO(t *testing.T) {
 		"granted": {has: []spec.Limit{spec.Unlimited}, result: grantConfirmed,
 			says: []string{"level=info", "msg=adjusted", "memlock=unlimited"}},
 		"something else took it back": {has: []spec.Limit{8 << 20}, result: grantUnconfirmed,
-			says: []string{"level=warning", "not confirmed", "its memlock is 8Mi", "rdma-spec repair"}},
+			says: []string{"level=warning", "not confirmed", "memlock is 8Mi", "rdma-spec repair"}},
 		"the event has no process ID": {has: []spec.Limit{spec.Unlimited}, unnamed: true, result: grantConfirmed,
 			says: []string{"level=info", "msg=adjusted", "memlock=unlimited"}},
 		"no process yet": {result: grantAnswered, says: []string{"msg=answered", "memlock=unlimited"}},
 		"another container's process": {has: []spec.Limit{spec.Unlimited}, foreign: true, result: grantAnswered,
 			says: []string{"msg=answered", "memlock=unlimited"}},
 		"a device comes late": {has: []spec.Limit{8 << 20}, late: true, result: grantUnconfirmed,
-			says: []string{"level=warning", "its memlock is 8Mi"}},
+			says: []string{"level=warning", "memlock is 8Mi"}},
 		"a device comes late to one that has enough": {has: []spec.Limit{spec.Unlimited}, late: true, result: grantLate,
 			says: []string{"level=info", "adjusted", "CDI", "memlock=unlimited"}},
 		"no process can be seen": {has: []spec.Limit{spec.Unlimited}, hidden: true, result: grantAnswered,
@@ -362,7 +362,7 @@ func TestConfirm_NoSocket(t *testing.T) {
 	}
 	p.expectGrants(t, grantAnswered, grantAnswered)
 	log := p.log.String()
-	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot confirm grants") != 1 ||
+	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot confirm the grants") != 1 ||
 		strings.Contains(log, "ipc_lock=") || strings.Contains(log, "msg=adjusted") {
 		t.Errorf("the log says:\n%s", log)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Reads returns the fields of the runtime's events that the plugin reads: those that ContainerOf and adjusted read, and
-// the IDs of containers and pods. Code that reads another field must add it here. All other fields are skipped, since a
-// kubelet's container has about 15 mounts, 40 variables, and a dozen labels.
+// Reads returns the fields that the plugin reads from the runtime's events: the fields that ContainerOf and adjusted
+// read, and the IDs of containers and pods. Code that reads another field must add the field here. The decoder skips
+// all other fields, since a Kubernetes container has about 15 mounts, 40 environment variables, and a dozen labels.
 func (*Plugin) Reads() registration.Reads {
 	return registration.Reads{
 		Pod: wire.Paths{
@@ -66,8 +66,8 @@ func heldDevice(d *api.LinuxDevice) policy.Device {
 	return policy.Device{Path: d.GetPath(), Type: d.GetType(), Major: d.GetMajor(), Minor: d.GetMinor()}
 }
 
-// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace. Other sandboxes list
-// a network namespace.
+// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace. A sandbox that is not
+// in the host's network namespace lists a network namespace.
 func hostNetwork(namespaces []*api.LinuxNamespace) bool {
 	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces,
 		func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
@@ -83,7 +83,7 @@ func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
 	return rules
 }
 
-// memlockOf returns the last RLIMIT_MEMLOCK in a list of rlimits, and whether there is one.
+// memlockOf returns the last RLIMIT_MEMLOCK in a list of rlimits, and whether the list contains RLIMIT_MEMLOCK.
 func memlockOf(rlimits []*api.POSIXRlimit) (limit spec.Rlimit, has bool) {
 	for _, r := range rlimits {
 		if r.GetType() == spec.RlimitMemlock {
@@ -94,8 +94,8 @@ func memlockOf(rlimits []*api.POSIXRlimit) (limit spec.Rlimit, has bool) {
 	return limit, has
 }
 
-// mayHoldVerbs reports whether a container has character devices, unless it can access all of the host's devices, which
-// may be hundreds.
+// mayHoldVerbs reports whether a container has character devices but no access to all of the host's devices. A
+// container with access to all of the host's devices can have hundreds of devices.
 func mayHoldVerbs(ctr *api.Container) bool {
 	character := func(d *api.LinuxDevice) bool { return d.GetType() == "c" || d.GetType() == "u" }
 	return slices.ContainsFunc(ctr.GetLinux().GetDevices(), character) && !policy.AllDevices(deviceRules(ctr))

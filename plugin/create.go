@@ -17,9 +17,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// CreateContainer is called for every container that the runtime creates. It makes one decision and returns the
-// adjustment. An error fails the container's creation. It returns errors only for refusals, so that a fault in the
-// plugin never prevents a container.
+// CreateContainer handles the runtime's request for each new container. CreateContainer makes one decision and returns
+// the adjustment. If CreateContainer returns an error, the container's creation fails. CreateContainer returns errors
+// only for refusals, so that a fault in the plugin never prevents a container's creation.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	start := time.Now()
@@ -27,7 +27,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	decision := p.decide(ctx, pod, c)
 	p.metrics.count(decision, start)
 	for _, warning := range decision.Warnings {
-		if p.throttle.due(c.Namespace + "/" + c.Pod + " " + warning) { // once for a pod
+		if p.throttle.due(c.Namespace + "/" + c.Pod + " " + warning) { // once per pod
 			p.logOf(c, decision).Warn(warning)
 		}
 	}
@@ -46,19 +46,19 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	return adjust(c, *decision.Grant), nil, nil
 }
 
-// logLeftAlone logs why a container gets nothing, if there is a reason.
+// logLeftAlone logs why a container gets no grant, if the decision contains a reason.
 func (p *Plugin) logLeftAlone(c policy.Container, d policy.Decision) {
 	switch {
 	case d.Reason == "":
 	case d.Signal == policy.SignalNone:
 		p.logOf(c, d).Info("left alone: " + d.Reason)
 	default:
-		p.logOf(c, d).Warn("left alone, although it is an RDMA container: " + d.Reason)
+		p.logOf(c, d).Warn("left alone, although the container is an RDMA container: " + d.Reason)
 	}
 }
 
-// decide decides about a container from the runtime's event and, if necessary, the kubelet's response. All that it
-// waits for has one common deadline.
+// decide makes the decision about a container from the runtime's event and, if necessary, the kubelet's response. All
+// waiting in decide has one common deadline.
 func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Container) policy.Decision {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
@@ -87,8 +87,8 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	return decision
 }
 
-// refuse returns the error that fails a container's creation. It logs the error once, although the kubelet keeps
-// retrying the creation.
+// refuse returns the error with which a container's creation fails. refuse logs the error once, although the kubelet
+// keeps retrying the creation.
 func (p *Plugin) refuse(c policy.Container, d policy.Decision) error {
 	container := fmt.Sprintf("pod %s/%s, container %s", c.Namespace, c.Pod, c.Name)
 	if p.throttle.due(container + d.Refusal.Message) {
@@ -97,7 +97,8 @@ func (p *Plugin) refuse(c policy.Container, d policy.Decision) error {
 	return fmt.Errorf("%s: %s: %w", p.Name, container, d.Refusal)
 }
 
-// logOf returns a logger with a container's name and its decision. Few containers need one, so it is created on demand.
+// logOf returns a logger with a container's name and the decision about the container. Few containers need a logger, so
+// logOf creates loggers on demand.
 func (p *Plugin) logOf(c policy.Container, d policy.Decision) logrus.FieldLogger {
 	return subjectOf(c, d).log(p.Log)
 }

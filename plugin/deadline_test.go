@@ -65,7 +65,7 @@ func TestConfirm_DroppedPlugin(t *testing.T) {
 	}
 	log := p.log.String()
 	if n := strings.Count(log, "not confirmed"); n != 1 || !strings.Contains(log, "container=main") ||
-		!strings.Contains(log, "dropped this plugin") {
+		!strings.Contains(log, "disconnected this plugin") {
 		t.Errorf("the log says %d times that it is not confirmed, want once:\n%s", n, log)
 	}
 	p.expectGrants(t, grantUnconfirmed)
@@ -80,9 +80,9 @@ func TestConfigure_CutBudget(t *testing.T) {
 		"the default":       {0, 2 * time.Second, DefaultBudget, ""},
 		"as much as can be": {1500 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, ""},
 		"too much": {1900 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond,
-			"--budget 1.9s is lowered to 1.5s: the runtime waits 2s"},
+			"--budget 1.9s is lowered to 1.5s: the runtime waits only 2s"},
 		"a runtime in a hurry": {900 * time.Millisecond, time.Second, 750 * time.Millisecond,
-			"--budget 900ms is lowered to 750ms: the runtime waits 1s"},
+			"--budget 900ms is lowered to 750ms: the runtime waits only 1s"},
 		"a runtime with patience": {5 * time.Second, 10 * time.Second, 5 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,15 +11,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 )
 
-// state is the plugin's part of the state that a process passes to the one that takes over its connection. If
+// state is the plugin's part of the state that a process passes to its successor, which takes over the connection. If
 // testdata/state.json changes, increase registration.StateFormat.
 type state struct {
 	Pending map[string]pendingGrant `json:"pending,omitempty"` // unconfirmed grants, by container ID
 	Policy  *inforce.Left           `json:"policy,omitempty"`
-	Below   *int                    `json:"below,omitempty"` // containers below policy at the registration
+	Below   *int                    `json:"below,omitempty"` // number of containers below policy at the registration
 }
 
-// State returns what the process that takes over the connection must know.
+// State returns the state for the process that takes over the connection.
 func (p *Plugin) State() (json.RawMessage, error) {
 	return json.Marshal(state{
 		Pending: p.confirmer.pending.all(),
@@ -28,8 +28,8 @@ func (p *Plugin) State() (json.RawMessage, error) {
 	})
 }
 
-// Restore decodes the previous process's state. The function that it returns applies that state, since the runtime
-// lists its containers only once for each registration.
+// Restore decodes the previous process's state. The returned function applies the state. The new process needs the
+// state, since the runtime lists its containers only once for each registration.
 func (p *Plugin) Restore(left json.RawMessage) (apply func(), err error) {
 	var before state
 	if err := json.Unmarshal(left, &before); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Registered reports whether the runtime calls the plugin for containers now.
+// Registered reports whether the runtime currently calls the plugin for containers.
 func (p *Plugin) Registered() bool { return p.registration.Registered() }
 
-// Ready returns what the plugin is ready for: the runtime's requests, or taking over the connection of a registered
-// plugin. The error says why it is not ready.
+// Ready returns the plugin's state if the plugin is ready for the runtime's requests, or ready to take over the
+// connection of a registered plugin. If the plugin is not ready, the error explains why.
 func (p *Plugin) Ready() (state string, err error) {
 	switch {
 	case p.Registered():
@@ -31,31 +31,32 @@ func (p *Plugin) Ready() (state string, err error) {
 		return "", errors.New("not registered with the runtime")
 	}
 	if err := p.policy().Missing(); err != nil {
-		return "", fmt.Errorf("no configuration, so RDMA containers are refused: %w", err)
+		return "", fmt.Errorf("RDMA containers are refused, because the plugin has no configuration: %w", err)
 	}
-	// A registered plugin is ready even then: a DaemonSet's controller deletes an old pod that is not ready before a new
-	// one can take over.
+	// A registered plugin with an invalid configuration is ready. If the plugin were not ready, the DaemonSet's controller
+	// would delete the old pod before a new pod could take over the connection.
 	if r := p.config.Refused(); r != nil && !p.Registered() {
 		return "", fmt.Errorf("%s; the configuration is invalid: %w", state, r)
 	}
 	return state, p.Inventory.NumbersUnknown()
 }
 
-// aliveWithin is how long a decision may take before the plugin is considered hung.
+// aliveWithin is the longest time for a decision. A plugin that takes longer counts as hung.
 const aliveWithin = 5 * time.Second
 
-// answersWithin is how long the runtime may wait for a response before the plugin is considered hung. It is at least
-// the runtime's timeout, since the edit of a stored spec may take most of that.
+// answersWithin returns the longest time that the runtime may wait for a response. After this time, the plugin counts
+// as hung. The result is at least the runtime's timeout, since the edit of a stored spec can take most of the runtime's
+// timeout.
 func (p *Plugin) answersWithin() time.Duration {
 	return max(aliveWithin, p.registration.RequestTimeout())
 }
 
-// harmless is a container that is never an RDMA container, whatever the policy.
+// harmless is a container that is not an RDMA container under any policy.
 var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
 
-// Alive returns nil if the plugin responds to requests; otherwise, an error that says what hangs. It makes a decision
-// about a container that does not exist, as requests do, but without the kubelet. Concurrent callers share one
-// decision.
+// Alive returns nil if the plugin responds to requests. If the plugin does not respond, the error names the part that
+// hangs. As a test, Alive makes a decision about a container that does not exist, without the kubelet. Concurrent
+// callers share one decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {
 		return fmt.Errorf("the runtime has been waiting for a response for %s", waiting.Round(time.Second))

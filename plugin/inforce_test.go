@@ -86,7 +86,7 @@ func TestUse_keepsLastPolicy(t *testing.T) {
 	}{
 		"plugin":    {},
 		"validator": {validate: true},
-		"none":      {spoil: os.Remove, missing: "RDMA containers are refused"},
+		"none":      {spoil: os.Remove, missing: "refuses RDMA containers"},
 		"others can write to it": {spoil: func(file string) error { return os.Chmod(file, 0o666) },
 			missing: "is not trusted: users other than root can write to it"},
 	} {

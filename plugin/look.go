@@ -18,20 +18,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Limits on the check of running containers at registration. Containers beyond them are not counted.
+// These limits apply to the check of running containers at registration. The check does not count containers beyond the
+// limits.
 const (
 	lookSpecsMost = 200
 	lookWithin    = 10 * time.Second
 	lookNames     = 3 // maximum number of containers that the log names
 )
 
-// listing is the runtime's list of pods, and of containers that may have a verbs device.
+// listing contains the pods that the runtime lists, and the containers that might have a verbs device.
 type listing struct {
 	pods       []*api.PodSandbox
 	containers []*api.Container
 }
 
-// lookAt queues a listing for lookAll, in place of one that is still queued.
+// lookAt queues a listing for lookAll. The new listing replaces a listing that is still queued.
 func (p *Plugin) lookAt(l listing) {
 	if p.Validate {
 		return
@@ -55,8 +56,9 @@ func (p *Plugin) lookAll(ctx context.Context) {
 	}
 }
 
-// look counts the listed containers that have a verbs device and a lower memlock than the policy grants, because they
-// were created without the plugin or under another policy. It raises no limit, and stores only the number.
+// look counts the listed containers that have a verbs device and a lower memlock than the policy grants. Containers
+// with a lower memlock were created without the plugin or under another policy. look raises no limit, and stores only
+// the number.
 func (p *Plugin) look(ctx context.Context, l listing) {
 	p.below.Store(nil)
 	if p.policy().Missing() != nil {
@@ -77,11 +79,11 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 	}
 	var (
 		count   int
-		named   []string // the first few
+		named   []string // the names of the first lookNames containers
 		unknown error    // why some containers could not be checked
 	)
 	for _, ctr := range l.containers {
-		// The namespace of a container without a sandbox, which the runtime could not load, is unknown.
+		// If the runtime could not load a container's sandbox, the container's namespace is unknown.
 		pod, known := pods[ctr.GetPodSandboxId()]
 		if !known || ctr.GetState() == api.ContainerState_CONTAINER_STOPPED || !p.holdsVerbs(pod, ctr) {
 			continue
@@ -105,16 +107,16 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 		}
 	}
 	if count > 0 {
-		p.Log.WithField("containers", count).Warnf("running RDMA containers have a lower memlock than the policy "+
-			"grants (%s), because they were created without this plugin or under another policy: to raise their memlock, "+
+		p.Log.WithField("containers", count).Warnf("running RDMA containers (%s) have a lower memlock than the "+
+			"policy grants, because they were created without this plugin or under another policy; to raise their memlock, "+
 			"run: %s",
 			firstOf(named, count), p.Raise)
 	}
 	if unknown != nil {
-		p.Log.WithError(unknown).Warn("the memlock of some running RDMA containers is unknown: to compare them with " +
-			"the policy, run rdma-spec status on the node")
+		p.Log.WithError(unknown).Warn("the memlock of some running RDMA containers is unknown: to compare these containers " +
+			"with the policy, run rdma-spec status on the node")
 	}
-	p.below.Store(&count) // last: whoever sees the number finds the log complete
+	p.below.Store(&count) // stored last, so that the log is complete once the number is visible
 }
 
 func firstOf(named []string, count int) string {
@@ -125,8 +127,8 @@ func firstOf(named []string, count int) string {
 	return text
 }
 
-// grantedMemlock returns the memlock that the policy grants to a running container; 0 if it grants none. It does not
-// ask the kubelet, so it may return too little.
+// grantedMemlock returns the memlock that the policy grants to a running container, or 0 if the policy grants none.
+// grantedMemlock does not ask the kubelet, so the result can be too low.
 func (p *Plugin) grantedMemlock(c policy.Container) spec.Limit {
 	c.Injected = p.policy().Injects(c)
 	facts := p.facts
@@ -140,9 +142,9 @@ func (p *Plugin) grantedMemlock(c policy.Container) spec.Limit {
 
 // listedMemlocks finds the memlocks of the containers in one listing.
 type listedMemlocks struct {
-	specs   RunningSpecs                     // nil if there are none
+	specs   RunningSpecs                     // nil if stored specs cannot be read
 	reads   int                              // number of specs that were read
-	limits  Limits                           // nil if they cannot be read
+	limits  Limits                           // nil if limits cannot be read
 	running func() (map[string][]int, error) // read once
 }
 
@@ -150,10 +152,10 @@ type listedMemlocks struct {
 var errTooMany = fmt.Errorf("the plugin reads only %d stored specs when it registers", lookSpecsMost)
 
 // memlock returns a container's memlock according to the runtime's list, the stored spec, or the first process. The
-// error says why it is unknown.
+// error explains why the memlock is unknown.
 func (m *listedMemlocks) memlock(ctx context.Context, c policy.Container, ctr *api.Container,
 	want spec.Limit) (spec.Limit, error) {
-	if c.Memlock.Soft >= want { // listed by containerd 2.3 and later
+	if c.Memlock.Soft >= want { // reported by containerd 2.3 and later
 		return c.Memlock.Soft, nil
 	}
 	if m.specs != nil {
@@ -172,7 +174,7 @@ func (m *listedMemlocks) memlock(ctx context.Context, c policy.Container, ctr *a
 	return limit.Hard, err // the program may have lowered its soft limit
 }
 
-// firstPID returns the PID of a container's first process; 0 if it has none.
+// firstPID returns the PID of a container's first process, or 0 if the container has no process.
 func (m *listedMemlocks) firstPID(container string) (int, error) {
 	all, err := m.running()
 	if err != nil || len(all[container]) == 0 {
@@ -181,7 +183,8 @@ func (m *listedMemlocks) firstPID(container string) (int, error) {
 	return all[container][0], nil
 }
 
-// storedMemlock returns the memlock in a container's stored spec; known is false if the spec sets none.
+// storedMemlock returns the memlock in a container's stored spec. The result known is false if the spec sets no
+// memlock.
 func (m *listedMemlocks) storedMemlock(ctx context.Context, container string) (
 	limit spec.Rlimit, known bool, err error) {
 	if m.reads == lookSpecsMost {

@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 )
 
-// metrics are the plugin's metrics. Labels have a small, fixed set of values, none of which a pod's author writes.
+// metrics are the plugin's metrics. Each label has a small, fixed set of values. Pod authors cannot set these values.
 type metrics struct {
 	requests        *prometheus.CounterVec
 	refusals        *prometheus.CounterVec
@@ -29,14 +29,14 @@ type metrics struct {
 
 const namespace = "nri_rdma"
 
-// The results of grants.
+// These constants are the values of the label result in the metric grants_total.
 const (
 	grantConfirmed   = "confirmed"
-	grantRaised      = "raised"       // the memlock was lower, and was raised in the stored spec
-	grantLate        = "late"         // the verbs device appeared after the response; memlock and IPC_LOCK were written
-	grantRefusedLate = "refused_late" // the same, but the policy refuses the container
-	grantUnconfirmed = "unconfirmed"  // the container may lack part of its grant
-	grantAnswered    = "answered"     // nothing shows what the container got
+	grantRaised      = "raised"       // memlock had been set lower, and the plugin raised it in the stored spec
+	grantLate        = "late"         // the verbs device appeared after the response; memlock and IPC_LOCK were added
+	grantRefusedLate = "refused_late" // the verbs device appeared after the response; the policy refuses the container
+	grantUnconfirmed = "unconfirmed"  // the container might lack part of its grant
+	grantAnswered    = "answered"     // the plugin responded, but cannot confirm the grant
 )
 
 func newMetrics() *metrics {
@@ -56,33 +56,39 @@ func newMetrics() *metrics {
 			"CreateContainer requests from the runtime, by result (adjusted, untouched, refused) and signal.",
 			"result", "signal"),
 		refusals: counter("refusals_total",
-			"Refused container creations, by reason. The kubelet retries each container until it is created.", "reason"),
-		duration: histogram("request_duration_seconds", "Time taken to decide on a container."),
+			"Container creations that the plugin refused, by reason. "+
+				"The kubelet retries each creation until it succeeds.",
+			"reason"),
+		duration: histogram("request_duration_seconds", "Time that the plugin takes to decide about a container."),
 		unknown: counter("unknown_resources_total",
-			"Containers that got a reduced grant or none, because the kubelet did not report their resources.",
+			"Containers with a reduced grant or no grant, "+
+				"because the kubelet did not report the containers' resources.",
 		).WithLabelValues(),
 		leftAlone: counter("left_alone_total",
-			"Containers that got no grant, because the kubelet did not respond when queried for their resources.",
+			"Containers without a grant, because the kubelet did not respond to a query for the containers' resources.",
 		).WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"HCAs left out of a request for all HCAs, because they have no ACTIVE port or cannot be used.",
+			"HCAs that the plugin did not grant to a container that requested all HCAs, "+
+				"because they have no ACTIVE port or are unusable.",
 		).WithLabelValues(),
 		authored: counter("authors_devices_total",
-			"Containers left unchanged, because the pod's author may have chosen their verbs device "+
+			"Containers that the plugin did not adjust, because the pod's author might have chosen the verbs device "+
 				"with another plugin's annotation.").WithLabelValues(),
 		grants: counter("grants_total",
-			"Grants, by result: confirmed; raised (memlock had been set lower); "+
-				"late (the verbs device appeared after the response); "+
-				"refused_late (as for late, but the policy would have refused the container, which already exists); "+
-				"unconfirmed (the container may lack part of its grant); "+
-				"answered (the plugin has answered, but cannot see what the container got).", "result"),
+			"Grants, by result: confirmed; raised (memlock had been set lower, and the plugin raised it); "+
+				"late (the verbs device appeared after the plugin's response); "+
+				"refused_late (the verbs device appeared after the plugin's response, "+
+				"and the policy would have refused the container, which already exists); "+
+				"unconfirmed (the container might lack part of its grant); "+
+				"answered (the plugin responded, but cannot confirm the grant).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
-			"Time that confirming a grant adds to a container's creation."),
-		configValid:  gauge("config_valid", "1 if the configuration that was read last is in force; 0 if it is invalid."),
-		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
+			"Time that the confirmation of a grant adds to the creation of a container."),
+		configValid: gauge("config_valid",
+			"1 if the configuration that the plugin read last is in force; 0 if that configuration is invalid."),
+		configLoaded: gauge("config_loaded_timestamp_seconds", "Time when the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
-	// Start at 0, so that the first failure is an increase.
+	// Initialize the counters to 0, so that the first failure is an increase.
 	for _, result := range []string{grantConfirmed, grantRaised, grantLate, grantRefusedLate, grantUnconfirmed,
 		grantAnswered} {
 		m.grants.WithLabelValues(result)
@@ -90,7 +96,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// Collectors returns all of the plugin's metrics, for a registry. Those of other packages are read at collection time.
+// Collectors returns all of the plugin's metrics, for a registry. Values from other packages are read at collection
+// time.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
@@ -98,16 +105,16 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		m.configValid, m.configLoaded,
 		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
-		Flag("waiting", "1 while this process is waiting behind a registered process to take over its connection.",
+		Flag("waiting", "1 while this process is waiting to take over the connection of a registered process.",
 			nil, p.registration.Behind),
 		Flag("registration_paused",
-			"1 while the plugin is pausing for several minutes, "+
+			"1 while the plugin is waiting for several minutes before it tries to register again, "+
 				"because the runtime closed the connection during two registrations in a row.",
 			nil, p.registration.Paused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "connected_unregistered_seconds",
-			Help: "Time that the plugin has been connected without being registered. " +
-				"The runtime creates no containers meanwhile.",
+			Help: "Time for which the plugin has been connected to the runtime, but not registered. " +
+				"During this time, the runtime creates no containers.",
 		}, func() float64 { return p.registration.Unregistered().Seconds() }),
 		registeredAt{p.registration},
 		registeredBelow{p},
@@ -115,12 +122,14 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	return all
 }
 
-// registeredAt is the time of the last registration. The metric is absent before the first one, so that each change is
-// a registration, even after a crash.
+// registeredAt is the time of the last registration. The metric is absent before the first registration, so that each
+// change of the metric means a registration, even after a crash.
 type registeredAt struct{ *registration.Registration }
 
 var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
-	"Time of the plugin's last registration. A process that takes over the connection keeps this time.", nil, nil)
+	"Time of the plugin's last registration. A process that takes over a connection keeps the registration time of "+
+		"the previous process.",
+	nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
@@ -132,13 +141,15 @@ func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// registeredBelow is the number of containers that were below policy at the registration. The metric is absent until it
-// is known.
+// registeredBelow is the number of containers that were below policy at the last registration. The metric is absent
+// until the number is known.
 type registeredBelow struct{ *Plugin }
 
 var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
 	"Running containers that have a verbs device and whose memlock was below policy when the plugin last registered. "+
-		"The value is not updated later. A process that takes over the connection keeps this value.", nil, nil)
+		"The value changes only when the plugin registers. A process that takes over a connection also takes over this "+
+		"value.",
+	nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredBelow) Describe(to chan<- *prometheus.Desc) { to <- registeredBelowDesc }
@@ -150,7 +161,7 @@ func (r registeredBelow) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Flag returns a metric that is 1 while holds returns true, otherwise 0. Its labels are constant.
+// Flag returns a metric that is 1 while holds returns true, and 0 otherwise. The metric's labels are constant.
 func Flag(name, help string, labels prometheus.Labels, holds func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: name, Help: help, ConstLabels: labels,
@@ -162,7 +173,7 @@ func Flag(name, help string, labels prometheus.Labels, holds func() bool) promet
 	})
 }
 
-// loaded records whether the last configuration read is in force.
+// loaded records whether the configuration that the plugin read last is in force.
 func (m *metrics) loaded(valid bool) {
 	m.configValid.Set(0)
 	if valid {
@@ -171,7 +182,7 @@ func (m *metrics) loaded(valid bool) {
 	}
 }
 
-// count counts a decision.
+// count updates the metrics for a decision.
 func (m *metrics) count(d policy.Decision, since time.Time) {
 	result := "untouched"
 	switch {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// pendingFor is how long a grant waits for PostCreateContainer, which is not called if the creation fails. It is
-	// longer than the kubelet waits for a creation.
+	// pendingFor is how long a grant stays pending. If the creation fails, the runtime never calls PostCreateContainer.
+	// pendingFor is longer than the kubelet's timeout for a creation.
 	pendingFor = 10 * time.Minute
 	// pendingMost bounds the number of pending grants.
 	pendingMost = 1024
 )
 
-// subject is what the log says about a container and its decision.
+// subject contains the log fields for a container and its decision.
 type subject struct {
 	Namespace string        `json:"namespace"`
 	Pod       string        `json:"pod"`
@@ -60,19 +60,20 @@ func (s subject) log(to logrus.FieldLogger) logrus.FieldLogger {
 	return to.WithFields(fields)
 }
 
-// pendingGrant is a grant in a response that is not confirmed yet. It is immutable.
+// pendingGrant is a grant that the plugin returned to the runtime, but has not confirmed yet. A pendingGrant is
+// immutable.
 type pendingGrant struct {
 	Subject subject    `json:"subject"`
 	Grant   spec.Grant `json:"grant"`
-	Since   time.Time  `json:"-"` // when this process learned of it
+	Since   time.Time  `json:"-"` // when this process learned of the grant
 }
 
-// newPendingGrant returns a decision's grant as pending from now on.
+// newPendingGrant returns a decision's grant as a pending grant, which is pending from the time of the call.
 func newPendingGrant(c policy.Container, d policy.Decision) pendingGrant {
 	return pendingGrant{Subject: subjectOf(c, d), Grant: *d.Grant, Since: time.Now()}
 }
 
-// pendingGrants are the unconfirmed grants by container ID. It is safe for concurrent use.
+// pendingGrants contains the unconfirmed grants by container ID, and is safe for concurrent use.
 type pendingGrants struct{ grants *cache.LRUExpireCache }
 
 func newPendingGrants() pendingGrants { return pendingGrants{cache.NewLRUExpireCache(pendingMost)} }

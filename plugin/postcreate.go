@@ -11,10 +11,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// PostCreateContainer is called for every container after the runtime created it, with what all plugins and CDI
-// injected. containerd has not created the task yet; CRI-O has started the first process. The plugin confirms the
-// grant, and adds to containerd's stored spec what NRI cannot express or another plugin reverted. It returns no error:
-// the runtime would only log it, and skip the plugins after this one.
+// PostCreateContainer handles a container that the runtime has just created. The event includes everything that plugins
+// and CDI injected. containerd has not created the task yet, but CRI-O has started the first process. The plugin
+// confirms the grant. The plugin also adds to containerd's stored spec the parts of the grant that NRI cannot express
+// or that another plugin reverted. PostCreateContainer returns no error, since the runtime would only log the error and
+// skip the plugins after this one.
 func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
 	pending, found := p.confirmer.pending.take(ctr.GetId())
 	if !found && !p.holdsVerbs(pod, ctr) {
@@ -30,10 +31,10 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	return nil
 }
 
-const cameLate = "its verbs device appeared after this plugin had responded, for example because another NRI plugin " +
-	"injects it through CDI"
+const cameLate = "the container's verbs device appeared after this plugin's response, for example because another " +
+	"NRI plugin injects the device through CDI"
 
-// decideLate decides about a container that was not an RDMA container in CreateContainer.
+// decideLate makes the decision about a container that was not an RDMA container in CreateContainer.
 func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {
 	c := ContainerOf(pod, ctr)
 	decision := p.decide(ctx, pod, c)
@@ -41,8 +42,8 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	switch {
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
-		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses the container, but it is running: " +
-			cameLate + ": " + decision.Refusal.Message)
+		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses the container, but the container is " +
+			"running: " + cameLate + ": " + decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil
 		p.confirmer.confirm(ctx, c, ctr, newPendingGrant(c, decision), true)

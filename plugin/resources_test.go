@@ -69,7 +69,7 @@ func TestCreateContainer_asksKubelet(t *testing.T) {
 			kubelet: &fakeKubelet{names: []string{"openshift.io/mlxnics"}, devices: []string{"0000:5e:00.0"}},
 			says:    "left alone: the pod has been allocated "},
 		"nobody knows of the pod": {pod: podIn("web", "true"), kubelet: silent, says: "refused",
-			refusing: "the creation is retried"},
+			refusing: "the kubelet retries the creation"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.kubelet.asked = nil

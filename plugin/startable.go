@@ -11,13 +11,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// startable is the highest memlock with which a runtime can start a container. It is determined in the background.
+// startable is the highest memlock with which a runtime can start a container. The plugin determines this memlock in
+// the background.
 type startable struct {
 	found chan struct{} // closed when most is set
 	most  spec.Limit    // 0 if unknown
 }
 
-// await waits for the limit and returns it; 0 if the context is done first.
+// await waits for the limit and returns it. If the context is done first, await returns 0.
 func (s *startable) await(ctx context.Context) spec.Limit {
 	if s == nil {
 		return 0
@@ -26,11 +27,11 @@ func (s *startable) await(ctx context.Context) spec.Limit {
 	case <-s.found:
 		return s.most
 	case <-ctx.Done():
-		return s.now() // both may be ready
+		return s.now() // both channels can be ready
 	}
 }
 
-// now returns the limit without waiting; 0 if it is not known yet.
+// now returns the limit without waiting, or 0 if the limit is not known yet.
 func (s *startable) now() spec.Limit {
 	if s == nil {
 		return 0
@@ -43,7 +44,7 @@ func (s *startable) now() spec.Limit {
 	}
 }
 
-// Connected starts to determine, in the background, what memlock the newly connected runtime can set.
+// Connected starts to determine, in the background, the highest memlock that the newly connected runtime can set.
 func (p *Plugin) Connected(runtime int) {
 	s := &startable{found: make(chan struct{})}
 	p.startable.Store(s)
@@ -53,16 +54,16 @@ func (p *Plugin) Connected(runtime int) {
 	}()
 }
 
-// startableBy returns the highest memlock with which the runtime with this PID (0 if unknown) can start a container; 0
-// if that is unknown.
+// startableBy returns the highest memlock with which a runtime can start a container, or 0 if this memlock is unknown.
+// The argument is the PID of the runtime, or 0 if the PID is unknown.
 func (p *Plugin) startableBy(runtime int) spec.Limit {
 	if p.Startable == nil {
 		return 0
 	}
 	most, err := p.Startable(runtime)
 	if err != nil {
-		const unknown = "cannot tell whether the runtime can raise limits: if the runtime cannot raise them, RDMA " +
-			"containers fail to start"
+		const unknown = "cannot determine whether the runtime can raise limits: if it cannot, RDMA containers fail " +
+			"to start"
 		if p.throttle.due(unknown) {
 			p.Log.WithError(err).Info(unknown)
 		}
@@ -70,9 +71,9 @@ func (p *Plugin) startableBy(runtime int) spec.Limit {
 	}
 	if most.Finite() {
 		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime cannot raise limits, " +
-			"because it lacks CAP_SYS_RESOURCE in the node's user namespace; the policy's memlock is lowered to a value that " +
-			"lets containers start: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime the capability, and " +
-			"then restart it")
+			"because it lacks CAP_SYS_RESOURCE in the node's user namespace; the policy's memlock is lowered to a value with " +
+			"which containers start: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime the capability, " +
+			"and then restart the runtime")
 	}
 	return most
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// logAgain is how long a repeated line is not logged.
+	// logAgain is how long the plugin suppresses a repeated line.
 	logAgain = 10 * time.Minute
-	// loggedMost bounds the number of lines that are remembered.
+	// loggedMost bounds the number of remembered lines.
 	loggedMost = 1024
 )
 
@@ -21,7 +21,8 @@ type throttle struct{ logged *cache.LRUExpireCache }
 
 func newThrottle() throttle { return throttle{cache.NewLRUExpireCache(loggedMost)} }
 
-// due reports whether a line was not logged in the last ten minutes, and records it as logged.
+// due returns false if a line was logged in the last ten minutes. If the line was not logged in that time, due records
+// the line as logged, and returns true.
 func (t throttle) due(line string) bool {
 	if _, logged := t.logged.Get(line); logged {
 		return false

@@ -18,9 +18,9 @@ import (
 // causeUnadjusted means that the container would start without its grant.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// ValidateContainerAdjustment is called for every container after all plugins adjusted it. It makes the decision that
-// the plugin should have made, for the adjusted container. If the grant would still change the container, the container
-// lacks it. CAP_IPC_LOCK is ignored, since the container gets it later.
+// ValidateContainerAdjustment checks a container after all plugins have adjusted the container. The validator makes the
+// same decision as the plugin, but for the adjusted container. If the container still lacks part of its grant, the
+// validator refuses the container. The check ignores CAP_IPC_LOCK, since the container gets this capability later.
 func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	request *api.ValidateContainerAdjustmentRequest) error {
 	start := time.Now()
@@ -40,7 +40,7 @@ func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	return p.refuse(c, decision)
 }
 
-// refuseUnadjusted refuses a container that lacks part of its grant.
+// refuseUnadjusted returns a refusal if a container lacks part of its grant.
 func refuseUnadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 	lacks := d.Grant.Lacks(hasOf(&c))
 	var words []string
@@ -59,7 +59,8 @@ func refuseUnadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 			d.Signal, d.Evidence, strings.Join(words, " and "), d.Rule)}
 }
 
-// adjusted returns a container with an adjustment applied, as far as a decision depends on it and plugins adjust it.
+// adjusted returns a container with an adjustment applied. adjusted applies only the properties that decisions depend
+// on and that plugins adjust.
 func adjusted(c policy.Container, adjustment *api.ContainerAdjustment) policy.Container {
 	if limit, set := memlockOf(adjustment.GetRlimits()); set {
 		c.Memlock = limit

@@ -16,9 +16,10 @@ const CapIPCLock = "CAP_IPC_LOCK"
 type CapabilitySets []string
 
 var (
-	// BaseSets are the sets that a base spec can set: CRI clears inheritable and ambient.
+	// BaseSets are the sets that a base spec can set. CRI runtimes clear the inheritable and ambient sets.
 	BaseSets = CapabilitySets{"bounding", "effective", "permitted"}
-	// AllSets make a capability effective also for users other than root, and for every exec. A stored spec can set them.
+	// AllSets are the sets that make a capability effective for all users, not only for root, and for every exec. A
+	// stored spec can set all of these sets.
 	AllSets = CapabilitySets{"bounding", "effective", "permitted", "inheritable", "ambient"}
 )
 
@@ -29,10 +30,11 @@ var defaultCapabilities = []string{
 	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// DroppedAll reports whether a container's author seems to have dropped all capabilities: the bounding set contains
-// fewer than half of the runtime's default capabilities. A spec does not record which capabilities were dropped, only
-// which are left. DroppedAll recognizes `drop: [ALL]` even if some capabilities were added back, and does not mistake
-// `drop: [NET_RAW]` for it. It cannot detect `drop: [IPC_LOCK]`, since IPC_LOCK is not a default capability.
+// DroppedAll reports whether a container's author seems to have dropped all capabilities. DroppedAll returns true if
+// the bounding set contains fewer than half of the runtime's default capabilities, because a spec records the remaining
+// capabilities, but not the dropped capabilities. DroppedAll recognizes `drop: [ALL]` even if some capabilities were
+// added back, and does not mistake `drop: [NET_RAW]` for `drop: [ALL]`. DroppedAll cannot detect `drop: [IPC_LOCK]`,
+// because IPC_LOCK is not a default capability.
 func DroppedAll(bounding []string) bool {
 	left := 0
 	for _, c := range defaultCapabilities {
@@ -43,10 +45,10 @@ func DroppedAll(bounding []string) bool {
 	return 2*left < len(defaultCapabilities)
 }
 
-// BoundingSet returns the bounding set of a container whose securityContext adds and drops these capabilities. For ALL,
-// it adds only the capabilities that DroppedAll and IPCLock.Adds need. containerd and CRI-O both compare names
-// case-insensitively, drop after they add, and apply ALL first (containerd, internal/cri/opts, WithCapabilities; CRI-O,
-// setupCapabilities).
+// BoundingSet returns the bounding set of a container whose securityContext adds and drops these capabilities. For
+// `add: [ALL]`, BoundingSet adds only the capabilities that DroppedAll and IPCLock.Adds need. containerd and CRI-O
+// compare names case-insensitively, apply ALL first, and add capabilities before they drop capabilities (containerd,
+// internal/cri/opts, WithCapabilities; CRI-O, setupCapabilities).
 func BoundingSet(add, drop []string) []string {
 	all := func(name string) bool { return strings.EqualFold(name, "ALL") }
 	set := slices.Clone(defaultCapabilities)
@@ -76,7 +78,7 @@ func (mode IPCLock) Adds(bounding []string) bool {
 	}
 }
 
-// addIPCLock adds CAP_IPC_LOCK to those of the given sets of process.capabilities that lack it.
+// addIPCLock adds CAP_IPC_LOCK to each of the given sets of process.capabilities that lacks CAP_IPC_LOCK.
 func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	return process.edit("capabilities", func(capabilities *object) error {
 		_, bounding, err := names(capabilities, "bounding")

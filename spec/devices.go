@@ -13,11 +13,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// DeviceAccess is the access to a granted device in the device cgroup: read and write, without mknod.
+// DeviceAccess is the access to a granted device that the device cgroup allows: read and write, but not mknod.
 const DeviceAccess = "rw"
 
-// addDevices adds to linux.devices the devices that it lacks, and to linux.resources.devices the cgroup rules that
-// allow them. It returns an error if another device is already at a device's path.
+// addDevices adds missing devices to linux.devices, and adds the cgroup rules that allow the devices to
+// linux.resources.devices. If another device is already at a device's path, addDevices returns an error.
 func addDevices(linux *object, devices []hca.Device) error {
 	texts, present, err := objects[specs.LinuxDevice](linux, "devices", "a device")
 	if err != nil {
@@ -36,7 +36,7 @@ func addDevices(linux *object, devices []hca.Device) error {
 			texts = append(texts, encode(granted))
 		case !sameDevice(other, granted):
 			return fmt.Errorf("linux.devices already contains another device at %s (type %s, %d:%d), so %s cannot be added: "+
-				"remove it from the spec",
+				"remove the other device from the spec",
 				d.Path, other.Type, other.Major, other.Minor, d.Number)
 		}
 	}
@@ -54,13 +54,14 @@ func ociDevice(d hca.Device) specs.LinuxDevice {
 	}
 }
 
-// sameDevice reports whether an entry in a spec is the granted character device. "u" is OCI's other name for the type
-// "c".
+// sameDevice reports whether an entry in a spec is the granted character device. In OCI specs, "u" is another name for
+// the type "c".
 func sameDevice(present, granted specs.LinuxDevice) bool {
 	return (present.Type == "c" || present.Type == "u") && present.Major == granted.Major && present.Minor == granted.Minor
 }
 
-// allowDevices appends the missing cgroup rules for the devices. It appends them because the last matching rule wins.
+// allowDevices appends missing cgroup rules for the devices. The rules must be at the end, because the last matching
+// rule wins.
 func allowDevices(resources *object, devices []hca.Device) error {
 	texts, rules, err := objects[specs.LinuxDeviceCgroup](resources, "devices", "a device rule")
 	if err != nil {
@@ -71,7 +72,7 @@ func allowDevices(resources *object, devices []hca.Device) error {
 	for _, rule := range rules {
 		switch {
 		case !rule.Allow:
-			clear(allowed) // the denial may override the rules before it
+			clear(allowed) // the denial can override earlier rules
 		case rule.Type == "c" && rule.Major != nil && rule.Minor != nil && strings.Contains(rule.Access, "r") &&
 			strings.Contains(rule.Access, "w"):
 			allowed[number{*rule.Major, *rule.Minor}] = true

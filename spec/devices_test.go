@@ -133,7 +133,7 @@ func TestApplyRefusesAnotherDeviceAtThePath(t *testing.T) {
 	moved.Path = uverbs0.Path
 	_, err := Grant{Devices: []hca.Device{uverbs0, moved}}.Apply([]byte(`{}`), nil)
 	const want = "linux.devices already contains another device at /dev/infiniband/uverbs0 (type c, 231:192), so 231:193 cannot " +
-		"be added: remove it from the spec"
+		"be added: remove the other device from the spec"
 	if err == nil || err.Error() != want {
 		t.Errorf("Apply: %v; want %s", err, want)
 	}

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec defines the Grant, which is what the policy gives an RDMA container, and applies it to an OCI runtime
-// spec.
+// Package spec defines the Grant, which contains everything that the policy gives an RDMA container, and applies a
+// Grant to an OCI runtime spec.
 //
-// It edits the JSON text of a spec instead of decoding it into Go types, so that fields that it does not know, and
-// numbers that do not fit into a float64, stay unchanged. It does not know NRI or containerd, and does not decide which
-// container gets which Grant.
+// The package edits the JSON text of a spec instead of decoding the spec into Go types. As a result, unknown fields,
+// and numbers that do not fit into a float64, stay unchanged. The package is independent of NRI and containerd, and
+// does not decide which Grant a container gets.
 package spec
 
 import (
@@ -17,35 +17,37 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Grant is everything that the policy gives an RDMA container. It describes the result: applying it does not change
-// what the container already has. The zero Grant changes nothing.
+// Grant is everything that the policy gives an RDMA container. A Grant describes the result. Applying a Grant does not
+// lower limits, or remove capabilities and devices that the container already has. The zero Grant changes nothing.
 type Grant struct {
-	// Memlock is the least RLIMIT_MEMLOCK of the container's processes, in bytes; 0 does not change the limit.
+	// Memlock is the minimum RLIMIT_MEMLOCK of the container's processes, in bytes. The value 0 does not change the
+	// limit.
 	Memlock Limit `json:"memlock,omitempty"`
-	// IPCLock is whether CAP_IPC_LOCK is added.
+	// IPCLock determines whether the grant adds CAP_IPC_LOCK.
 	IPCLock IPCLock `json:"ipcLock,omitempty"`
-	// Devices are the character devices that the container gets, with read and write access in its device cgroup.
+	// Devices are the character devices that the container gets, with read and write access in the container's device
+	// cgroup.
 	Devices []hca.Device `json:"devices,omitempty"`
 }
 
-// IPCLock is whether a Grant adds CAP_IPC_LOCK.
+// IPCLock determines whether a Grant adds CAP_IPC_LOCK.
 type IPCLock string
 
 // The values of IPCLock.
 const (
 	// IPCLockNo does not change the capabilities.
 	IPCLockNo IPCLock = ""
-	// IPCLockIfRequested adds it to the sets that lack it, but only if the bounding set contains it, because its pod
-	// requests it.
+	// IPCLockIfRequested adds CAP_IPC_LOCK to all sets if the bounding set contains CAP_IPC_LOCK, which means that the
+	// pod requests the capability.
 	IPCLockIfRequested IPCLock = "if-requested"
-	// IPCLockUnlessDropped adds it, unless the spec shows that the container's author dropped all capabilities; see
-	// DroppedAll.
+	// IPCLockUnlessDropped adds CAP_IPC_LOCK, unless the spec shows that the container's author dropped all
+	// capabilities; see DroppedAll.
 	IPCLockUnlessDropped IPCLock = "unless-dropped"
-	// IPCLockYes always adds it.
+	// IPCLockYes always adds CAP_IPC_LOCK.
 	IPCLockYes IPCLock = "true"
 )
 
-// MarshalJSON writes memlock both as a text and in bytes. Unlimited is the largest uint64, as in the kernel.
+// MarshalJSON writes memlock both as a text and in bytes. In bytes, Unlimited is the largest uint64, as in the kernel.
 func (g Grant) MarshalJSON() ([]byte, error) {
 	type fields Grant
 	return json.Marshal(struct {
@@ -55,8 +57,8 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	}{g.Memlock, uint64(g.Memlock), fields(g)})
 }
 
-// String returns the grant as logs and the command explain show it: "memlock=unlimited ipc_lock=unless-dropped
-// devices=uverbs0,rdma_cm".
+// String returns the grant in the format of logs and of the command explain, such as "memlock=unlimited
+// ipc_lock=unless-dropped devices=uverbs0,rdma_cm".
 func (g Grant) String() string {
 	var words []string
 	if g.Memlock != 0 {
@@ -74,7 +76,7 @@ func (g Grant) String() string {
 	return strings.Join(words, " ")
 }
 
-// DeviceNames returns the base names of the grant's devices, separated by commas: "uverbs0,rdma_cm".
+// DeviceNames returns the base names of the grant's devices, separated by commas, such as "uverbs0,rdma_cm".
 func (g Grant) DeviceNames() string {
 	names := make([]string, 0, len(g.Devices))
 	for _, d := range g.Devices {
@@ -84,9 +86,10 @@ func (g Grant) DeviceNames() string {
 }
 
 // Apply returns the JSON text of an OCI runtime spec with the grant added. It adds CAP_IPC_LOCK to the given capability
-// sets. The text outside the changed arrays stays byte for byte. Apply returns a spec that already has the whole grant
-// unchanged, so applying twice equals applying once. An error names the place in the spec: it is not JSON, a value has
-// the wrong type, an object has a key twice, or another device is at a granted device's path.
+// sets. The text outside the changed arrays stays the same, byte for byte. If a spec already contains the whole grant,
+// Apply returns the spec unchanged. An error names the affected place in the spec. Apply returns an error if the text
+// is not JSON, a value has the wrong type, an object contains a key twice, or another device is at a granted device's
+// path.
 func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 	root, err := parseObject(wholeSpec, text)
 	if err != nil {
@@ -107,13 +110,13 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 // Confirmed is the result of Confirm.
 type Confirmed struct {
 	Text         []byte // the edited spec
-	Memlock      Rlimit // before
-	MemlockKnown bool   // the spec set it before; otherwise Memlock is zero
-	IPCLock      bool   // afterwards, CAP_IPC_LOCK is in all of the sets
+	Memlock      Rlimit // the memlock before the edit
+	MemlockKnown bool   // whether the spec set a memlock before the edit; if false, Memlock is zero
+	IPCLock      bool   // whether all of the sets contain CAP_IPC_LOCK after the edit
 }
 
-// Confirm is Apply without devices, and also reads the memlock from the spec. It parses the spec only once, because a
-// container's creation waits for it. Errors are those of Apply.
+// Confirm applies the grant without its devices, and also reads the memlock from the spec. It parses the spec only
+// once, because a container's creation waits for the result. Confirm returns the same errors as Apply.
 func (g Grant) Confirm(text []byte, sets CapabilitySets) (c Confirmed, err error) {
 	root, err := parseObject(wholeSpec, text)
 	if err != nil {
@@ -145,10 +148,10 @@ func (g Grant) edit(process *object, sets CapabilitySets) error {
 	return nil
 }
 
-// wholeSpec is the name of the outermost object in errors.
+// wholeSpec is the name of the outermost object in error messages.
 const wholeSpec = "the spec"
 
-// typeError returns the error for a place in a spec that does not contain the wanted type.
+// typeError returns the error for a place in a spec whose value does not have the wanted type.
 func typeError(place, want string) error {
 	return fmt.Errorf("not a valid OCI runtime spec: %s is not %s", place, want)
 }

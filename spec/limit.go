@@ -20,8 +20,8 @@ type Limit uint64
 // Unlimited is RLIM_INFINITY as the OCI runtime spec and NRI represent it.
 const Unlimited Limit = math.MaxUint64
 
-// LimitOf returns the limit for a number of bytes. From 2^63-1 on, it returns Unlimited, since some configuration
-// formats have no larger number.
+// LimitOf returns the limit for a number of bytes. For 2^63-1 or more bytes, LimitOf returns Unlimited, because some
+// configuration formats cannot represent larger numbers.
 func LimitOf(bytes uint64) Limit {
 	if bytes >= math.MaxInt64 {
 		return Unlimited
@@ -29,19 +29,20 @@ func LimitOf(bytes uint64) Limit {
 	return Limit(bytes)
 }
 
-// maxQuantityLength limits the text that the quantity parser gets, in bytes. The longest useful quantity is much
-// shorter.
+// maxQuantityLength is the maximum length, in bytes, of a text that ParseLimit passes to the quantity parser. The
+// longest useful quantity is much shorter.
 const maxQuantityLength = 32
 
-// hugeExponent matches quantities such as 1e-99999999, for which the quantity parser needs minutes. None of them can be
-// a size on a node.
+// hugeExponent matches quantities such as 1e-99999999, which the quantity parser takes minutes to parse. A quantity
+// with such an exponent cannot be a size on a node.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
 // ParseLimit parses "unlimited", a number of bytes up to 18446744073709551615 (see LimitOf), or a Kubernetes quantity
-// of bytes below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value, and gives valid examples.
+// of bytes below 8Ei, such as 500M, 0.5Gi, or 16Gi. The error describes the problem with the value, and contains valid
+// examples.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(format string, args ...any) (Limit, error) {
-		return 0, fmt.Errorf("memlock "+format+": write unlimited, or bytes such as 16Gi or 500M", args...)
+		return 0, fmt.Errorf("memlock "+format+": write unlimited, or a size such as 16Gi or 500M", args...)
 	}
 	if text == "unlimited" {
 		return Unlimited, nil
@@ -70,7 +71,8 @@ func ParseLimit(text string) (Limit, error) {
 	return Limit(quantity.Value()), nil
 }
 
-// String returns a text that ParseLimit parses: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
+// String returns "unlimited", or the shortest exact size, such as "16Gi", "8Mi", or "65537". ParseLimit can parse the
+// result.
 func (l Limit) String() string {
 	if l == Unlimited {
 		return "unlimited"
@@ -78,13 +80,13 @@ func (l Limit) String() string {
 	return resource.NewQuantity(int64(l), resource.BinarySI).String()
 }
 
-// Finite reports whether the limit is a number of bytes, not Unlimited.
+// Finite reports whether the limit is a number of bytes instead of Unlimited.
 func (l Limit) Finite() bool { return l != Unlimited }
 
-// MarshalJSON writes the limit as String does.
+// MarshalJSON writes the limit in the format of String.
 func (l Limit) MarshalJSON() ([]byte, error) { return json.Marshal(l.String()) }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the format that MarshalJSON writes.
 func (l *Limit) UnmarshalJSON(text []byte) error {
 	var words string
 	if err := json.Unmarshal(text, &words); err != nil {
@@ -107,7 +109,8 @@ type Rlimit struct {
 	Hard Limit `json:"hard"`
 }
 
-// MarshalJSON writes both limits both as a text and in bytes. Unlimited is the largest uint64, as in the kernel.
+// MarshalJSON writes each limit both as a text and in bytes. In bytes, Unlimited is the largest uint64, as in the
+// kernel.
 func (l Rlimit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Soft      Limit  `json:"soft"`
@@ -117,8 +120,8 @@ func (l Rlimit) MarshalJSON() ([]byte, error) {
 	}{l.Soft, uint64(l.Soft), l.Hard, uint64(l.Hard)})
 }
 
-// Raise returns the RLIMIT_MEMLOCK that lets a process with the current limit lock at least want bytes, and whether it
-// differs from the current limit. It never lowers the soft or the hard limit.
+// Raise returns the RLIMIT_MEMLOCK that lets a process with the current limit lock at least want bytes, and whether the
+// result differs from the current limit. Raise never lowers the soft or the hard limit.
 func (current Rlimit) Raise(want Limit) (Rlimit, bool) {
 	if current.Soft >= want { // the kernel enforces the soft limit
 		return current, false
@@ -126,17 +129,17 @@ func (current Rlimit) Raise(want Limit) (Rlimit, bool) {
 	return Rlimit{Soft: want, Hard: max(current.Hard, want)}, true
 }
 
-// RlimitMemlock is the rlimit's type in the only spelling that both runc and crun accept.
+// RlimitMemlock is the type of the rlimit, in the only spelling that both runc and crun accept.
 const RlimitMemlock = "RLIMIT_MEMLOCK"
 
-// rlimits returns process.rlimits.
+// rlimits returns the elements of process.rlimits, both as JSON text and decoded.
 func rlimits(process *object) ([]json.RawMessage, []specs.POSIXRlimit, error) {
 	return objects[specs.POSIXRlimit](process, "rlimits",
-		"an rlimit that has a type, and whose hard and soft limits are from 0 to 18446744073709551615")
+		"an rlimit with a type, and with hard and soft limits from 0 to 18446744073709551615")
 }
 
-// raiseMemlock changes process.rlimits so that it contains RLIMIT_MEMLOCK exactly once, with soft and hard of at least
-// want.
+// raiseMemlock changes process.rlimits so that it contains RLIMIT_MEMLOCK exactly once, with a soft and a hard limit of
+// at least want.
 func raiseMemlock(process *object, want Limit) error {
 	texts, limits, err := rlimits(process)
 	if err != nil {
@@ -146,7 +149,7 @@ func raiseMemlock(process *object, want Limit) error {
 		kept    []json.RawMessage
 		current Rlimit
 		found   int
-		at      int // index of the first RLIMIT_MEMLOCK in kept
+		at      int // the index of the first RLIMIT_MEMLOCK in kept
 	)
 	for i, limit := range limits {
 		if limit.Type == RlimitMemlock {
@@ -178,7 +181,7 @@ func raiseMemlock(process *object, want Limit) error {
 	return nil
 }
 
-// WithoutRlimit returns the JSON text of an OCI runtime spec without the rlimits of a type.
+// WithoutRlimit returns the JSON text of an OCI runtime spec without the rlimits of the given type.
 func WithoutRlimit(text []byte, kind string) ([]byte, error) {
 	root, err := parseObject(wholeSpec, text)
 	if err != nil {

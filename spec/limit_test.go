@@ -40,7 +40,7 @@ func TestParseLimit(t *testing.T) {
 }
 
 func TestParseLimitRefuses(t *testing.T) {
-	const remedy = ": write unlimited, or bytes such as 16Gi or 500M"
+	const remedy = ": write unlimited, or a size such as 16Gi or 500M"
 	for text, want := range map[string]string{
 		"":                             `memlock "" is not a size`,
 		"lots":                         `memlock "lots" is not a size`,
@@ -170,7 +170,7 @@ func FuzzParseLimit(f *testing.F) {
 		limit, err := ParseLimit(text)
 		if err != nil {
 			if limit != 0 || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(),
-				"write unlimited, or bytes") {
+				"write unlimited, or a size") {
 				t.Errorf("ParseLimit(%q) = %d, %q: no clear refusal", text, limit, err)
 			}
 			return

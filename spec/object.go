@@ -14,26 +14,26 @@ import (
 	"unicode"
 )
 
-// object is the text of a JSON object in which values can be replaced. Everything else stays byte for byte: white
-// space, order, unknown keys, and the spelling of keys, strings, and numbers.
+// object is the text of a JSON object whose values can be replaced. A replacement does not change any other byte, such
+// as white space, the order of keys, unknown keys, or the spelling of keys, strings, and numbers.
 type object struct {
-	place   string // the object's path in the spec, for errors: "process.capabilities"
+	place   string // the object's path in the spec, for error messages, such as "process.capabilities"
 	text    []byte
-	values  map[string]span // by folded key
-	end     int             // offset at which another member can be added
+	values  map[string]span // the positions of the values, by folded key
+	end     int             // the offset at which set adds a member
 	changed bool
 }
 
 // span is the position of a value in the text.
 type span struct{ start, end int }
 
-// fold returns the same spelling for all keys that differ only in case, which Go programs such as runc read as the same
-// field.
+// fold returns the same string for all keys that differ only in case. Go programs such as runc decode all of these keys
+// into the same field.
 func fold(key string) string {
 	return strings.Map(func(r rune) rune {
 		for {
 			next := unicode.SimpleFold(r)
-			if next <= r { // the orbit wraps around here: next is its smallest rune
+			if next <= r { // the orbit wraps around after r, and next is the orbit's smallest rune
 				return next
 			}
 			r = next
@@ -41,8 +41,8 @@ func fold(key string) string {
 	}, key)
 }
 
-// parseObject parses one JSON object. If two keys differ only in case, it returns an error, since it is undefined which
-// of them a runtime uses.
+// parseObject parses one JSON object. If two keys differ only in case, parseObject returns an error, because it is
+// undefined which of the two keys a runtime uses.
 func parseObject(place string, text []byte) (*object, error) {
 	if json.Valid(text) {
 		return members(place, text)
@@ -53,15 +53,15 @@ func parseObject(place string, text []byte) (*object, error) {
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, fmt.Errorf("%s is empty: expected a JSON object", place)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("%s is not JSON: it is truncated", place)
+		return nil, fmt.Errorf("%s is not JSON: the text is truncated", place)
 	case err != nil:
 		return nil, fmt.Errorf("%s is not JSON: %w", place, err)
 	}
 	return nil, fmt.Errorf("%s is followed by other data: expected one JSON object", place)
 }
 
-// members finds the members of an object in valid JSON, and reads each byte once. A container's creation waits for it,
-// and decoding the spec level by level takes three times as long.
+// members finds the members of an object in valid JSON. It reads each byte only once, because a container's creation
+// waits for the result. Decoding the spec level by level would take three times as long.
 func members(place string, text []byte) (*object, error) {
 	at := skipSpace(text, 0)
 	if text[at] != '{' {
@@ -80,7 +80,7 @@ func members(place string, text []byte) (*object, error) {
 		}
 		folded := fold(key)
 		if _, twice := o.values[folded]; twice {
-			return nil, fmt.Errorf("%s has the key %q twice: remove one", place, key)
+			return nil, fmt.Errorf("%s contains the key %q twice: remove one of the two keys", place, key)
 		}
 		start = skipSpace(text, skipSpace(text, at)+1) // after the colon
 		o.end = skipValue(text, start)
@@ -90,7 +90,7 @@ func members(place string, text []byte) (*object, error) {
 	return o, nil
 }
 
-// skipSpace returns the offset of the first byte from at on that is not white space.
+// skipSpace returns the offset of the first byte at or after the offset at that is not white space.
 func skipSpace(text []byte, at int) int {
 	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
 		at++
@@ -98,7 +98,7 @@ func skipSpace(text []byte, at int) int {
 	return at
 }
 
-// skipValue returns the offset after the value that begins at an offset in valid JSON.
+// skipValue returns the offset after the value that begins at the offset at in valid JSON.
 func skipValue(text []byte, at int) int {
 	for depth := 0; ; at++ {
 		switch text[at] {
@@ -116,7 +116,7 @@ func skipValue(text []byte, at int) int {
 			if depth > 0 {
 				continue
 			}
-			for at < len(text) && strings.IndexByte(" \t\r\n,]}", text[at]) < 0 { // a number, true, false or null
+			for at < len(text) && strings.IndexByte(" \t\r\n,]}", text[at]) < 0 { // a number, true, false, or null
 				at++
 			}
 			return at
@@ -127,7 +127,7 @@ func skipValue(text []byte, at int) int {
 	}
 }
 
-// get returns the value of a key; nil if it is missing or null.
+// get returns the value of a key, or nil if the key is missing or its value is null.
 func (o *object) get(key string) json.RawMessage {
 	at, found := o.values[fold(key)]
 	if value := o.text[at.start:at.end]; found && !bytes.Equal(value, []byte("null")) {
@@ -136,7 +136,7 @@ func (o *object) get(key string) json.RawMessage {
 	return nil
 }
 
-// set replaces the value of a key, or adds the key after all others.
+// set replaces the value of a key. If the object lacks the key, set adds the key after all other keys.
 func (o *object) set(key string, value json.RawMessage) {
 	at, found := o.values[fold(key)]
 	if !found {
@@ -151,7 +151,7 @@ func (o *object) set(key string, value json.RawMessage) {
 	o.values[fold(key)] = span{at.start, at.start + len(value)}
 }
 
-// splice replaces a part of the text, and adjusts the positions after it.
+// splice replaces a part of the text, and adjusts the positions of all values after that part.
 func (o *object) splice(at span, with []byte) {
 	o.changed = true
 	o.text = slices.Concat(o.text[:at.start], with, o.text[at.end:])
@@ -164,7 +164,7 @@ func (o *object) splice(at span, with []byte) {
 	o.end += grown
 }
 
-// child returns the object at a key; an empty object if there is none.
+// child returns the object at a key, or an empty object if get returns nil for the key.
 func (o *object) child(key string) (*object, error) {
 	value := o.get(key)
 	if value == nil {
@@ -173,7 +173,8 @@ func (o *object) child(key string) (*object, error) {
 	return members(o.join(key), value)
 }
 
-// edit changes the object at a key. If there is none, edit adds it only if the change adds members.
+// edit changes the object at a key. If the object at the key is missing, edit adds the object only if the change adds
+// members.
 func (o *object) edit(key string, change func(*object) error) error {
 	child, err := o.child(key)
 	if err != nil {
@@ -195,8 +196,8 @@ func (o *object) join(key string) string {
 	return o.place + "." + key
 }
 
-// encode returns a value's JSON without escaping HTML. It ignores errors, since the values have types that can always
-// be encoded.
+// encode returns the JSON text of a value without escaping HTML. If a value cannot be encoded, encode panics. All
+// callers pass types that can always be encoded.
 func encode(value any) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -207,7 +208,7 @@ func encode(value any) json.RawMessage {
 	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'})
 }
 
-// list returns the elements of the array at a key; none if there is no array.
+// list returns the elements of the array at a key, or nil if the array is missing.
 func (o *object) list(key string) ([]json.RawMessage, error) {
 	value := o.get(key)
 	if value == nil {

@@ -5,8 +5,8 @@ package spec
 
 import "encoding/json"
 
-// Memlock reads RLIMIT_MEMLOCK, in bytes, from the JSON text of an OCI runtime spec; known is false if the spec does
-// not set it.
+// Memlock reads RLIMIT_MEMLOCK, in bytes, from the JSON text of an OCI runtime spec. If the spec does not set
+// RLIMIT_MEMLOCK, known is false.
 func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	process, err := descend(text, "process")
 	if err != nil {
@@ -22,7 +22,7 @@ func memlock(process *object) (limit Rlimit, known bool, err error) {
 	}
 	for _, l := range limits {
 		if l.Type == RlimitMemlock {
-			// Runtimes set the rlimits in order, so the last one wins.
+			// Runtimes set the rlimits in order, so the last entry for RLIMIT_MEMLOCK wins.
 			limit = Rlimit{Soft: LimitOf(l.Soft), Hard: LimitOf(l.Hard)}
 			known = true
 		}
@@ -30,8 +30,8 @@ func memlock(process *object) (limit Rlimit, known bool, err error) {
 	return limit, known, nil
 }
 
-// MemoryLimit reads the container's memory limit, in bytes, from the JSON text of an OCI runtime spec; 0 if it sets
-// none.
+// MemoryLimit reads the container's memory limit, in bytes, from the JSON text of an OCI runtime spec. If the spec does
+// not set a memory limit, MemoryLimit returns 0.
 func MemoryLimit(text []byte) (int64, error) {
 	memory, err := descend(text, "linux", "resources", "memory")
 	if err != nil {
@@ -44,7 +44,7 @@ func MemoryLimit(text []byte) (int64, error) {
 	return max(limit, 0), nil // -1 means no limit
 }
 
-// descend returns the object at a path of keys; an empty object if there is none.
+// descend returns the object at a path of keys, or an empty object if the object is missing.
 func descend(text []byte, keys ...string) (*object, error) {
 	o, err := parseObject(wholeSpec, text)
 	for _, key := range keys {

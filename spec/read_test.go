@@ -29,7 +29,7 @@ func TestMemlock(t *testing.T) {
 		`{"process":[]}`:                        "not a valid OCI runtime spec: process is not a JSON object",
 		`{"process":{"rlimits":{}}}`:            "not a valid OCI runtime spec: process.rlimits is not a JSON array",
 		`{"process":{"rlimits":[7]}}`:           "not a valid OCI runtime spec: process.rlimits[0] is not a JSON object",
-		`{"process":{},"Process":{}}`:           `the spec has the key "Process" twice`,
+		`{"process":{},"Process":{}}`:           `the spec contains the key "Process" twice`,
 		`{"process":{"rlimits":[{"hard":-1}]}}`: "not a valid OCI runtime spec: process.rlimits[0] is not an rlimit",
 	} {
 		if _, _, err := Memlock([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker stops calls to an API that fails, so that no container waits for it. Three failures in a row open the
-// breaker; after ten seconds, one caller tries the API. The package is independent of the API, and sets no timeout for
-// a call: the call's context does.
+// Package breaker stops calls to a failing API, so that no container waits for the API. Three consecutive failures open
+// the breaker. After ten seconds, one caller tries the API. The package does not depend on a particular API. The call's
+// context sets the timeout for a call.
 package breaker
 
 import (
@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// Failures is how many failures in a row open a breaker.
+	// Failures is the number of consecutive failures that opens a breaker.
 	Failures = 3
 	// OpenFor is how long a breaker stays open before one caller tries the API.
 	OpenFor = 10 * time.Second
-	// Enough is the least time that a call must have for its failure to count. With less, the caller had spent its time
-	// elsewhere.
+	// Enough is the minimum time that a call must have for its failure to count. A caller with less time has already spent
+	// its time on other work.
 	Enough = 100 * time.Millisecond
 )
 
 // ErrOpen means that the API was not called.
-var ErrOpen = errors.New("not called, because it failed three times in a row")
+var ErrOpen = errors.New("the API was not called, because it failed three times in a row")
 
 // noVerdictError is the error of a call that does not show whether the API works.
 type noVerdictError struct{ error }
@@ -34,15 +34,16 @@ type noVerdictError struct{ error }
 // Unwrap returns the call's error.
 func (e noVerdictError) Unwrap() error { return e.error }
 
-// Options define failures, and who is notified of changes.
+// Options define failures, and the function to call after changes.
 type Options struct {
 	// Failed reports whether a call's error, which may be nil, is a fault of the API.
 	Failed func(err error) bool
-	// OnChange, if set, is called when the breaker opens, and when the API responds again. It must not use the breaker.
+	// OnChange, if set, is called when the breaker opens, and when the API responds again. OnChange must not use the
+	// breaker.
 	OnChange func(open bool)
 }
 
-// Breaker guards an API. It is safe for concurrent use. Breakers are independent of each other.
+// Breaker guards an API. A Breaker is safe for concurrent use. Breakers are independent of each other.
 type Breaker[T any] struct {
 	Options
 	gate    *gobreaker.CircuitBreaker[T]
@@ -80,8 +81,8 @@ func (b *Breaker[T]) report(open bool) {
 	}
 }
 
-// Do calls the API, or returns ErrOpen if the breaker is open. The context is the call's. A failure does not count if
-// the caller canceled the call, or had less time than Enough left.
+// Do calls the API, or returns ErrOpen if the breaker is open. The context must be the context of the call. A failure
+// does not count if the caller canceled the call, or had less time left than Enough.
 func (b *Breaker[T]) Do(ctx context.Context, call func() (T, error)) (T, error) {
 	deadline, bounded := ctx.Deadline()
 	hurried := bounded && time.Until(deadline) < Enough

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory reads a node's HCAs in the background, so that no request reads a file of an HCA: the driver asks
-// the HCA's firmware for the state of a port, and a faulty HCA can take seconds to respond. It knows nothing about
-// containers.
+// Package inventory reads a node's HCAs in the background, so that no request reads an HCA's files. To read the state
+// of a port, the driver asks the HCA's firmware, and a faulty HCA can take seconds to respond. The package does not
+// depend on containers.
 package inventory
 
 import (
@@ -21,25 +21,26 @@ import (
 )
 
 const (
-	// interval is the time between two readings if nothing changes in /dev/infiniband.
+	// interval is the time between two readings if /dev/infiniband does not change.
 	interval = 10 * time.Second
-	// readTimeout is how long a reading waits for an HCA before it continues without it.
+	// readTimeout is how long a reading waits for an HCA before the reading continues without that HCA.
 	readTimeout = 200 * time.Millisecond
-	// silentAfter is the time after which the log says that an HCA does not respond. A shorter delay can come from the
-	// load on the node.
+	// silentAfter is the time after which the plugin logs that an HCA does not respond. A shorter delay can be due to load
+	// on the node.
 	silentAfter = 2 * time.Second
-	// parallelReads is how many HCAs a reading waits for at the same time.
+	// parallelReads is the number of HCAs that a reading waits for at the same time.
 	parallelReads = 4
 )
 
-// neverResponded explains why nothing is known about an HCA.
-const neverResponded = "it has not responded yet, because it was found only a moment ago, or because it hangs: see " +
-	"the kernel log"
+// neverResponded explains why the state of an HCA that has not responded is unknown.
+const neverResponded = "the HCA has not responded yet, because it was found only a moment ago, or because it " +
+	"hangs: see the kernel log"
 
-// notWanted explains why nothing is known about an HCA. A node may have thousands, so only those that matter are read.
-const notWanted = "it is not read, because no selector in the policy matches it"
+// notWanted explains why the state of an HCA that the policy does not need is unknown. A node can have thousands of
+// HCAs, so the plugin reads only the HCAs that it needs.
+const notWanted = "the plugin does not read this HCA, because no selector in the policy matches it"
 
-// Inventory is what is known of a node's HCAs. It is safe for concurrent use.
+// Inventory contains the known state of a node's HCAs. An Inventory is safe for concurrent use.
 type Inventory struct {
 	root string
 	log  logrus.FieldLogger
@@ -49,46 +50,46 @@ type Inventory struct {
 	numbers  atomic.Pointer[proof]
 	latest   atomic.Pointer[snapshot]
 	want     atomic.Pointer[want]
-	readings atomic.Int64  // how many readings have begun
-	requests chan struct{} // receives if somebody requests a reading
+	readings atomic.Int64  // number of readings that have begun
+	requests chan struct{} // receives a value if a caller requests a reading
 
 	mu          sync.Mutex
-	listed      snapshot // the node's HCAs as they were listed, unread
+	listed      snapshot // the node's HCAs as listed, before a read
 	known       map[string]*known
-	unpublished bool   // something in known differs from the latest snapshot
-	failed      string // the logged reason why the HCAs could not be listed; "" if they were
+	unpublished bool   // known differs from the latest snapshot
+	failed      string // the logged error from the last listing of the HCAs; "" if the listing succeeded
 }
 
-// snapshot is never changed.
+// snapshot is the result of a reading. A published snapshot never changes.
 type snapshot struct {
 	node    *hca.Inventory
-	stamp   time.Time         // of the devices, as they were listed
-	names   map[string]string // of the HCAs, by hca.HCA.Bus; "" if several share one
-	want    *want             // what it was read for
-	reading int64             // the number of its reading, from 1; 0 if the node was not read yet
-	err     error             // if not nil, there is no node
+	stamp   time.Time         // stamp of the devices at the listing
+	names   map[string]string // names of the HCAs, by hca.HCA.Bus; "" if several HCAs share a bus
+	want    *want             // the selection that the reading was for
+	reading int64             // number of the reading, from 1; 0 if the node has not been read yet
+	err     error             // if not nil, the snapshot has no node
 
-	replaced chan struct{} // closed when there is another
+	replaced chan struct{} // closed when another snapshot replaces this snapshot
 }
 
-// want is what decisions may depend on.
+// want selects the HCAs, and the parts of HCAs, that decisions may depend on.
 type want struct {
 	hcas  func(*hca.HCA) bool
 	parts hca.Parts
 }
 
-// known is what is known of an HCA that is read.
+// known is the known state of an HCA that the plugin reads.
 type known struct {
-	listed      hca.HCA   // an HCA with the same name at another place is another HCA
-	hca         hca.HCA   // its last good response; Unread if there was none
-	parts       hca.Parts // the parts that were asked for
-	responded   time.Time // when it responded last; if it never did, when it was first asked
+	listed      hca.HCA   // an HCA with the same name at another place is a different HCA
+	hca         hca.HCA   // the last good response; Unread without a good response
+	parts       hca.Parts // the requested parts
+	responded   time.Time // time of the last response; without a response, time of the first read
 	outstanding bool      // a read has not returned
-	late        bool      // a reading continued without it
-	logged      bool      // the log says that it does not respond, or responds with an error
+	late        bool      // a reading continued without the HCA
+	logged      bool      // the plugin logged that the HCA does not respond, or responds with an error
 }
 
-// New makes an inventory of the node at root. It is empty until Run.
+// New returns an inventory of the node at root. The inventory is empty until Run reads the node.
 func New(root string, log logrus.FieldLogger) *Inventory {
 	reader := hca.NewReader(root)
 	i := &Inventory{
@@ -102,8 +103,9 @@ func New(root string, log logrus.FieldLogger) *Inventory {
 	return i
 }
 
-// Want sets which HCAs, as they are listed, decisions may depend on, and on which of their parts. From then on, HCAs
-// returns no node that was read for less. Physical functions are always read, for their metrics.
+// Want selects the HCAs that decisions may depend on, by their listed properties, and the parts of these HCAs to read.
+// After Want returns, HCAs returns only a node that was read for this selection. The inventory always reads physical
+// functions, for their metrics.
 func (i *Inventory) Want(hcas func(*hca.HCA) bool, parts hca.Parts) {
 	i.want.Store(&want{hcas, parts})
 	i.requestReading()
@@ -112,11 +114,11 @@ func (i *Inventory) Want(hcas func(*hca.HCA) bool, parts hca.Parts) {
 func (i *Inventory) requestReading() {
 	select {
 	case i.requests <- struct{}{}:
-	default: // somebody has requested one already
+	default: // a reading has already been requested
 	}
 }
 
-// Run reads the node's HCAs until the context is done: at once, when /dev/infiniband changes, and every 10 s.
+// Run reads the node's HCAs immediately, when /dev/infiniband changes, and every 10 s, until the context is done.
 func (i *Inventory) Run(ctx context.Context) {
 	dir := watch.New(filepath.Join(i.root, hca.DeviceDir), watch.Names)
 	defer dir.Close()
@@ -144,9 +146,10 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 	}
 }
 
-// HCAs returns the node as it was last read. Nobody may change it. An HCA that does not respond is as it was in its
-// last response. An HCA that never responded, or that is not wanted, is Unread. The node is stale if a device may have
-// come or gone since the reading. HCAs waits for the first reading until the context is done.
+// HCAs returns the node from the last reading. Callers must not change the node. If an HCA does not respond, the node
+// contains the last response of the HCA. An HCA that never responded, or that is not wanted, is Unread. The node is
+// stale if a device might have appeared or disappeared since the reading. HCAs waits for the first reading until the
+// context is done.
 func (i *Inventory) HCAs(ctx context.Context) (node *hca.Inventory, stale bool, err error) {
 	s, err := i.await(ctx, i.suffices)
 	if err != nil {
@@ -155,7 +158,7 @@ func (i *Inventory) HCAs(ctx context.Context) (node *hca.Inventory, stale bool, 
 	return s.node, i.mayHaveChangedSince(s), s.err
 }
 
-// Latest is HCAs without waiting.
+// Latest is like HCAs, but does not wait.
 func (i *Inventory) Latest() (node *hca.Inventory, stale bool, err error) {
 	s := i.latest.Load()
 	if !i.suffices(s) {
@@ -164,12 +167,12 @@ func (i *Inventory) Latest() (node *hca.Inventory, stale bool, err error) {
 	return s.node, i.mayHaveChangedSince(s), s.err
 }
 
-// Known returns the node as it is known, even if it was read for less than what is wanted now. It does not wait. It
-// returns nil if the node was never listed. Nobody may change the node.
+// Known returns the last known node, even if the node was read for an earlier selection. Known does not wait. If the
+// node was never listed, Known returns nil. Callers must not change the node.
 func (i *Inventory) Known() *hca.Inventory { return i.latest.Load().node }
 
-// ReadAgain returns the node from a reading that begins now. It waits for this reading until the context is done. The
-// node is stale if a device has come or gone since the reading began.
+// ReadAgain requests a new reading, and waits for this reading until the context is done. ReadAgain returns the node
+// from the new reading. The node is stale if a device has appeared or disappeared since the reading began.
 func (i *Inventory) ReadAgain(ctx context.Context) (node *hca.Inventory, stale bool, err error) {
 	begun := i.readings.Load()
 	i.requestReading()
@@ -180,20 +183,20 @@ func (i *Inventory) ReadAgain(ctx context.Context) (node *hca.Inventory, stale b
 	return s.node, i.changedSince(s), s.err
 }
 
-// suffices reports whether a snapshot was read for what is wanted now.
+// suffices reports whether a snapshot was read for the current selection.
 func (i *Inventory) suffices(s *snapshot) bool { return s.want == i.want.Load() }
 
-// mayHaveChangedSince is changedSince, and true if the devices have no stamp.
+// mayHaveChangedSince is like changedSince, but also returns true if the devices have no stamp.
 func (i *Inventory) mayHaveChangedSince(s *snapshot) bool {
 	return s.stamp.IsZero() || i.changedSince(s)
 }
 
-// changedSince reports whether a device has come or gone since a snapshot.
+// changedSince reports whether a device has appeared or disappeared since a snapshot.
 func (i *Inventory) changedSince(s *snapshot) bool { return !s.stamp.Equal(hca.DevicesChanged(i.root)) }
 
 var errNotRead = errors.New("the HCAs of this node have not been read yet: try again")
 
-// await waits for a snapshot that is enough.
+// await waits for a snapshot for which enough returns true.
 func (i *Inventory) await(ctx context.Context, enough func(*snapshot) bool) (*snapshot, error) {
 	for {
 		s := i.latest.Load()

@@ -14,7 +14,7 @@ var (
 	portActive = prometheus.NewDesc("nri_rdma_hca_port_active",
 		"1 if the port of the HCA was ACTIVE when the HCA last responded.", []string{"hca", "port", "link_layer"}, nil)
 	age = prometheus.NewDesc("nri_rdma_hca_age_seconds",
-		"Time since the HCA last responded; if it never did, time since it was first read.", []string{"hca"}, nil)
+		"Time since the HCA last responded. If the HCA never responded, time since the first read.", []string{"hca"}, nil)
 	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding",
 		"Reads that are waiting for a response; at most one for each HCA.", nil, nil)
 )
@@ -26,7 +26,7 @@ func (i *Inventory) Describe(out chan<- *prometheus.Desc) {
 	out <- outstanding
 }
 
-// Collect implements prometheus.Collector. It reads no files of HCAs.
+// Collect implements prometheus.Collector. Collect reads no HCA's files.
 func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)

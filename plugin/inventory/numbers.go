@@ -15,8 +15,8 @@ type proof struct {
 	err          error // why it failed
 }
 
-// prove checks that device numbers can be looked up, until one check has succeeded. Only one goroutine at a time may
-// call it. Requests do not wait for it.
+// prove checks that device numbers can be looked up. After a successful check, prove does nothing. Only one goroutine
+// at a time may call prove. Requests do not wait for prove.
 func (i *Inventory) prove() {
 	before := i.numbers.Load()
 	if before != nil && before.err == nil {
@@ -27,13 +27,13 @@ func (i *Inventory) prove() {
 	case err == nil && before != nil:
 		i.log.Info("device numbers can be looked up now")
 	case err != nil && (before == nil || before.err.Error() != err.Error()):
-		i.log.Errorf("not ready, because the containers' devices cannot be recognized: %v", err)
+		i.log.Errorf("the plugin is not ready, because it cannot recognize the containers' devices: %v", err)
 	}
 	i.numbers.Store(&proof{proved, err})
 }
 
-// Verbs reports whether a character device number is a verbs device of this node. It reads one link, and no file of an
-// HCA. The device's HCA is the one at its place, or "" if it is not known yet.
+// Verbs reports whether a character device number belongs to a verbs device of this node. Verbs reads one link, but no
+// HCA's files. The field HCA of the result is the HCA at the device's place, or "" if that HCA is not known yet.
 func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	proved := i.numbers.Load()
 	if proved.err != nil {
@@ -50,5 +50,6 @@ func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	return d, ok, err
 }
 
-// NumbersUnknown returns nil if device numbers can be looked up on this node, otherwise an error that says why not.
+// NumbersUnknown returns nil if device numbers can be looked up on this node. If the lookup fails, the error explains
+// why.
 func (i *Inventory) NumbersUnknown() error { return i.numbers.Load().err }

@@ -16,8 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// readAll reads the node. It reads what is wanted first, so that nobody waits for the rest. It waits for each HCA for
-// readTimeout at most. It does not ask an HCA again before the HCA has responded.
+// readAll reads the node. readAll reads the wanted HCAs first, so that no caller waits for other HCAs. readAll waits
+// for each HCA for at most readTimeout. readAll does not read an HCA again before the HCA has responded.
 func (i *Inventory) readAll() {
 	i.prove()
 	select {
@@ -39,7 +39,7 @@ func (i *Inventory) readAll() {
 	}
 }
 
-// readParts reads the parts of HCAs, and publishes what is known then.
+// readParts reads the parts of HCAs, and publishes the result.
 func (i *Inventory) readParts(hcas []*known) {
 	var reads errgroup.Group
 	reads.SetLimit(parallelReads)
@@ -71,7 +71,7 @@ func (i *Inventory) readParts(hcas []*known) {
 	i.publish()
 }
 
-// notListed logs why the HCAs cannot be listed. It keeps what was known.
+// notListed logs why the HCAs cannot be listed. notListed keeps the known state of HCAs.
 func (i *Inventory) notListed(s snapshot) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -84,9 +84,9 @@ func (i *Inventory) notListed(s snapshot) {
 	}
 }
 
-// relist keeps the list of HCAs, which may have changed, and returns the HCAs to read: the wanted ones, and the other
-// physical functions. It leaves out those with an outstanding read. If another HCA has the name of one that is gone,
-// relist forgets what was known.
+// relist stores the list of HCAs, which may have changed. relist returns the HCAs to read: the wanted HCAs, and the
+// other physical functions. relist omits HCAs with an outstanding read. If a new HCA has the name of a removed HCA,
+// relist discards the state of the removed HCA.
 func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -99,7 +99,7 @@ func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 	for n := range s.node.HCAs {
 		h := &s.node.HCAs[n]
 		parts := hca.Parts{Devices: s.names[h.Bus()] == ""}
-		list := &rest // they are read for the names of their devices
+		list := &rest // these HCAs are read for the names of their devices
 		if s.want.hcas(h) {
 			parts = s.want.parts
 			list = &wanted
@@ -132,7 +132,7 @@ func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 	return wanted, rest
 }
 
-// namesByBus returns the names of HCAs by their bus, "" if several share a bus.
+// namesByBus returns the name of the HCA on each bus. The name is "" if several HCAs share the bus.
 func namesByBus(hcas []hca.HCA) map[string]string {
 	all := make(map[string]string, len(hcas))
 	for n := range hcas {
@@ -150,9 +150,10 @@ func isPhysical(h *hca.HCA) bool {
 	return h.Function != hca.FunctionVirtual && h.Function != hca.FunctionScalable
 }
 
-// keepResponse keeps what was read of an HCA, unless another HCA has its name by now, or other parts are wanted. If an
-// HCA responds with an error for a port, for example while its firmware recovers, its last good response is kept:
-// otherwise a container that requests all HCAs would get one less.
+// keepResponse stores the response of an HCA. keepResponse discards the response if another HCA has the name now, or if
+// other parts are wanted now. If an HCA responds with an error for a port, for example while its firmware recovers,
+// keepResponse keeps the last good response. Without the last good response, a container that requests all HCAs would
+// get one HCA fewer.
 func (i *Inventory) keepResponse(k *known, h hca.HCA, parts hca.Parts) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -167,15 +168,15 @@ func (i *Inventory) keepResponse(k *known, h hca.HCA, parts hca.Parts) {
 	log := i.log.WithField("hca", h.Name)
 	if portUnread(h) {
 		why := strings.Join(h.Problems, "; ")
-		then := "its last good response is used"
+		then := "the plugin uses the HCA's last good response"
 		if k.hca.Unread != "" {
 			i.unpublished = true
-			k.hca.Unread = "it responds with an error: " + why
-			then = "containers that request all HCAs are refused"
+			k.hca.Unread = "the HCA responds with an error: " + why
+			then = "the plugin refuses containers that request all HCAs"
 		}
 		k.logged = true
 		if !logged {
-			log.Warnf("the HCA responds with an error: %s; see the kernel log: %s", then, why)
+			log.Warnf("the HCA responds with an error: %s; %s; see the kernel log", why, then)
 		}
 	} else {
 		i.unpublished = i.unpublished || !reflect.DeepEqual(k.hca, h)
@@ -195,7 +196,7 @@ func portUnread(h hca.HCA) bool {
 	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.State == "" })
 }
 
-// logSilent logs each HCA that does not respond, once.
+// logSilent logs once for each HCA that does not respond.
 func (i *Inventory) logSilent() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -206,14 +207,14 @@ func (i *Inventory) logSilent() {
 		k.logged = true
 		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.responded).Round(time.Millisecond)})
 		if k.hca.Unread == "" {
-			log.Warn("the HCA does not respond: its last response is used; see the kernel log")
+			log.Warn("the HCA does not respond: the plugin uses the HCA's last response; see the kernel log")
 		} else {
-			log.Warn("the HCA has never responded: containers that request all HCAs are refused; see the kernel log")
+			log.Warn("the HCA has never responded: the plugin refuses containers that request all HCAs; see the kernel log")
 		}
 	}
 }
 
-// publish makes HCAs return what is known now.
+// publish stores a snapshot of the current state, which HCAs then returns.
 func (i *Inventory) publish() {
 	s := i.listed
 	node := *i.listed.node
@@ -236,7 +237,7 @@ func (i *Inventory) publish() {
 	i.replaceSnapshot(&s)
 }
 
-// replaceSnapshot replaces the latest snapshot, and wakes those that await another one.
+// replaceSnapshot replaces the latest snapshot, and wakes the goroutines that wait for a new snapshot.
 func (i *Inventory) replaceSnapshot(s *snapshot) {
 	s.replaced = make(chan struct{})
 	close(i.latest.Swap(s).replaced)

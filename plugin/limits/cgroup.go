@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// idLength is the length of a container's ID: containerd's CRI and CRI-O both generate 32 random bytes, in lowercase
-// hex.
+// idLength is the length of a container's ID. containerd's CRI plugin and CRI-O both generate 32 random bytes, and
+// write them in lowercase hex.
 const idLength = 64
 
-// containerOf returns the ID of the container that a process belongs to, from the text of its /proc/PID/cgroup; "" if
-// it is in none.
+// containerOf returns the ID of the container that a process belongs to, or "" if the process is in no container. The
+// text is the content of the process's /proc/PID/cgroup.
 //
-// The runtime decides the path down to the container's own cgroup, and the container decides the rest: a container that
-// can write cgroups can name one after another container's ID. Therefore, the first ID in the path applies. Below
-// user.slice, the node's users create and name cgroups, and no kubelet's containers are there.
+// The runtime sets the path down to the container's own cgroup. The container sets the rest of the path: if a container
+// can write cgroups, it can use another container's ID as a cgroup's name. Therefore, the first ID in the path applies.
+// Below user.slice, the node's users create and name cgroups, and the kubelet has no containers.
 func containerOf(text []byte) string {
 	for line := range bytes.Lines(text) {
-		// hierarchy-ID:controllers:path; cgroup v2 is "0::path".
+		// The format is hierarchy-ID:controllers:path, or 0::path with cgroup v2.
 		fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
 		if len(fields) != 3 {
 			continue
@@ -39,9 +39,9 @@ func containerOf(text []byte) string {
 	return ""
 }
 
-// idOf returns the container ID in a cgroup's name: ID, cri-containerd-ID.scope, crio-ID.scope, or PREFIX:ID if
-// systemd's notation was used with the cgroupfs driver. It returns monitor as true for the cgroup of CRI-O's conmon,
-// which monitors the container from outside.
+// idOf returns the container ID in a cgroup's name. The possible names are ID, cri-containerd-ID.scope, crio-ID.scope,
+// and, if systemd's notation was used with the cgroupfs driver, PREFIX:ID. The result monitor is true for the cgroup of
+// CRI-O's conmon, which monitors the container from outside.
 func idOf(name string) (id string, monitor bool) {
 	name = strings.TrimSuffix(name, ".scope")
 	if len(name) < idLength {

@@ -4,13 +4,13 @@
 // Package limits reads and raises the RLIMIT_MEMLOCK of running processes. A raised limit applies from the process's
 // next memory registration on.
 //
-// A process's container is determined from /proc/PID/cgroup, whose path contains the container's ID. This works with
-// cgroup v1 and v2, with both cgroup drivers, and inside a cgroup namespace, and requires only /proc. The processes of
-// other PID namespaces must be visible there.
+// The package determines a process's container from /proc/PID/cgroup, since the cgroup's path contains the container's
+// ID. The method works with cgroup v1 and v2, with both cgroup drivers, and inside a cgroup namespace. The method
+// requires only /proc, in which the processes of other PID namespaces must be visible.
 //
-// A process ID may be reused at any time. The package therefore holds a process while raising its limit, with a pidfd
-// or its directory in /proc. If another process is raised nevertheless, its limit is restored. Package policy decides
-// which limit a container should have.
+// The kernel can reuse a process ID at any time. While the package raises a process's limit, the package therefore
+// holds a handle to the process: a pidfd, or the process's directory in /proc. If the limit of another process is
+// raised nevertheless, the package restores that limit. Package policy decides which limit a container should have.
 package limits
 
 import (
@@ -30,10 +30,10 @@ import (
 )
 
 // ErrHidden means that containers' processes are not visible.
-var ErrHidden = errors.New("processes of other containers are not visible here: run on the node itself, or in a pod " +
-	"with hostPID: true")
+var ErrHidden = errors.New("processes of other containers are not visible here: run this program on the node itself, " +
+	"or in a pod with hostPID: true")
 
-// Errors of a Kernel.
+// These errors come from a Kernel.
 var (
 	// ErrGone means that a process has ended.
 	ErrGone = errors.New("the process has ended")
@@ -44,30 +44,32 @@ var (
 // Processes reads and changes a node's processes.
 type Processes struct{ kernel Kernel }
 
-// New returns the processes that the proc below a root shows: "/" for the node itself. It reads nothing yet.
+// New returns the processes that the proc file system below a root shows. The root is "/" for the node itself. New does
+// not read any files.
 func New(root string) *Processes { return On(proc{filepath.Join(root, "proc")}) }
 
 // On returns the processes that a kernel shows.
 func On(k Kernel) *Processes { return &Processes{k} }
 
-// PIDs returns the IDs of all processes, ascending.
+// PIDs returns the IDs of all processes in ascending order.
 func (p *Processes) PIDs() ([]int, error) { return p.kernel.PIDs() }
 
 // Process describes how much memory a process can lock.
 type Process struct {
 	Memlock spec.Rlimit // RLIMIT_MEMLOCK
-	Files   spec.Rlimit // RLIMIT_NOFILE; zero if it is unknown
+	Files   spec.Rlimit // RLIMIT_NOFILE; zero if unknown
 	// IPCLock means that the process has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's, the
 	// capability has no effect on RDMA.
 	IPCLock bool
 	// UserNamespace means that the process is in a user namespace other than the node's.
 	UserNamespace bool
-	// Raises means that the process can raise hard limits, since it has CAP_SYS_RESOURCE in the node's user namespace.
+	// Raises means that the process can raise hard limits, because the process has CAP_SYS_RESOURCE in the node's user
+	// namespace.
 	Raises bool
 }
 
-// Registers returns how much memory the kernel allows the process to register: unlimited with CAP_IPC_LOCK in the
-// node's user namespace, otherwise its soft limit.
+// Registers returns how much memory the kernel allows the process to register. With CAP_IPC_LOCK in the node's user
+// namespace, the amount is unlimited. Without CAP_IPC_LOCK, the amount is the process's soft limit.
 func (p Process) Registers() spec.Limit {
 	if p.IPCLock && !p.UserNamespace {
 		return spec.Unlimited
@@ -85,7 +87,7 @@ func (p *Processes) Process(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("/proc/%d/limits: %w", pid, err)
 	}
-	files, _ := parseLimit(text, "Max open files ") // unknown if missing
+	files, _ := parseLimit(text, "Max open files ") // unknown if the line is missing
 	status, err := p.kernel.Read(pid, "status")
 	if err != nil {
 		return Process{}, err
@@ -104,9 +106,10 @@ func (p *Processes) Process(pid int) (Process, error) {
 	}, nil
 }
 
-// Startable returns the highest memlock with which the runtime with this PID can start a container. It is the runtime's
-// own limit if the runtime cannot raise hard limits. PID 0 means a runtime in another PID namespace, which is found by
-// its name; the error is ErrNoRuntime if that is not possible.
+// Startable returns the highest memlock with which the runtime with this PID can start a container. If the runtime
+// cannot raise hard limits, the result is the runtime's own hard limit. PID 0 means that the runtime is in another PID
+// namespace. With PID 0, Startable finds the runtime by its name. If Startable cannot find the runtime, the error is
+// ErrNoRuntime.
 func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 	if runtime == 0 {
 		return p.startableByName()
@@ -125,8 +128,8 @@ func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 var ErrNoRuntime = errors.New("the container runtime's process cannot be identified: either no process " +
 	"is named containerd or crio, or several such processes have different limits")
 
-// startableByName returns the limit of the node's runtimes if it is the same for all. Containers' processes are
-// ignored, since they can have any name.
+// startableByName returns the limit of the node's runtimes if all runtimes have the same limit. startableByName ignores
+// containers' processes, since these processes can have any name.
 func (p *Processes) startableByName() (most spec.Limit, err error) {
 	pids, err := p.kernel.PIDs()
 	if err != nil {
@@ -155,12 +158,13 @@ func (p *Processes) startableByName() (most spec.Limit, err error) {
 	return most, nil
 }
 
-// firstUserNamespace is the target of the link ns/user of a process in the kernel's first user namespace, whose number
-// is fixed: PROC_USER_INIT_INO in include/linux/proc_ns.h.
+// firstUserNamespace is the target of the link ns/user of a process in the kernel's first user namespace. The number of
+// this namespace is fixed: PROC_USER_INIT_INO in include/linux/proc_ns.h.
 const firstUserNamespace = "user:[4026531837]"
 
-// userNamespace reports whether a process is in a user namespace other than the first one. If the link is not readable,
-// only the mapping of users shows it; a namespace that maps all users to themselves is then mistaken for the first one.
+// userNamespace reports whether a process is in a user namespace other than the first one. If the link ns/user is not
+// readable, userNamespace reads only the user mapping. Without the link, userNamespace mistakes a namespace that maps
+// all users to themselves for the first user namespace.
 func (p *Processes) userNamespace(pid int) bool {
 	if link, err := p.kernel.Read(pid, "ns/user"); err == nil {
 		return string(link) != firstUserNamespace
@@ -194,7 +198,7 @@ func (p *Processes) MemlockIn(container string, pid int) (spec.Rlimit, error) {
 // limits returns the text of /proc/PID/limits.
 func (p *Processes) limits(pid int) ([]byte, error) {
 	text, err := p.kernel.Read(pid, "limits")
-	if err == nil && len(text) == 0 { // the process has ended and was not waited for
+	if err == nil && len(text) == 0 { // the process has ended, but its parent has not waited for it
 		err = ErrGone
 	}
 	return text, err
@@ -219,8 +223,9 @@ func (p *Processes) Containers() (map[string][]int, error) {
 	return found, nil
 }
 
-// Newest returns the PID of a container that has just started: the first of the container's among the node's newest
-// processes. It reads few files, unless process IDs have wrapped around. It returns 0 if the container has no process.
+// Newest returns the PID of a container that has just started, or 0 if the container has no process. Newest searches
+// the node's processes for a process of the container, newest process first. With this order, Newest reads few files,
+// unless process IDs have wrapped around.
 func (p *Processes) Newest(container string) (int, error) {
 	pids, err := p.kernel.PIDs()
 	if err != nil {
@@ -245,7 +250,7 @@ func (p *Processes) Visible() error {
 		return nil // a copy of a node's proc
 	}
 	// In a container with its own PID namespace, PID 1 belongs to the same container, and no other containers' processes
-	// are visible. A node of kind or k3d is a container too, but others run in it.
+	// are visible. A node of kind or k3d is also a container, but other containers run in this node.
 	if first, err := p.kernel.Read(1, "cgroup"); err != nil || string(first) != string(own) {
 		return nil
 	}
@@ -257,16 +262,17 @@ func (p *Processes) Visible() error {
 	return nil
 }
 
-// Changeable returns why the process IDs differ from those of this process's system calls; nil if they do not.
+// Changeable returns nil if the process IDs are the IDs in this process's system calls. If the IDs differ, the error
+// explains why.
 func (p *Processes) Changeable() error { return p.kernel.Changeable() }
 
-// Pause lets processes go on for a time, or until the context is done.
+// Pause waits for a time, or until the context is done, while processes continue to run.
 func (p *Processes) Pause(ctx context.Context, d time.Duration) { p.kernel.Pause(ctx, d) }
 
 // memlockLine is the prefix of the RLIMIT_MEMLOCK line in /proc/PID/limits.
 const memlockLine = "Max locked memory "
 
-// parseLimit finds a limit in the text of /proc/PID/limits by its line's prefix.
+// parseLimit finds a limit in the text of /proc/PID/limits by the prefix of the limit's line.
 func parseLimit(text []byte, line string) (spec.Rlimit, error) {
 	values, err := lineAfter(text, line)
 	if err != nil {
@@ -302,18 +308,17 @@ func parseBytes(text string) (spec.Limit, error) {
 	return spec.LimitOf(n), err
 }
 
-// numberAfter returns the number after a prefix, which lineAfter finds.
+// numberAfter returns the number that follows a prefix in the text.
 func numberAfter(text []byte, prefix string, base, bits int) (uint64, error) {
 	number, err := lineAfter(text, prefix)
 	n, errNumber := strconv.ParseUint(number, base, bits)
 	if err = cmp.Or(err, errNumber); err != nil {
-		return 0, err // and not the largest number
+		return 0, err // not n, which is the largest number after an overflow
 	}
 	return n, nil
 }
 
-// allUIDs reports whether the text of /proc/PID/uid_map maps every user to itself, as it does in the node's user
-// namespace.
+// allUIDs reports whether the text of /proc/PID/uid_map maps every user to itself, as in the node's user namespace.
 func allUIDs(text []byte) bool {
 	return strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
 }

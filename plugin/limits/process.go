@@ -10,11 +10,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Membership reports whether a process belongs to a container. It calls read for the text of a file in the process's
-// /proc/PID.
+// Membership reports whether a process belongs to a container. Membership calls read for the text of a file in the
+// process's /proc/PID.
 type Membership func(read func(name string) ([]byte, error)) bool
 
-// inContainer returns the Membership for a container ID, according to cgroups' names.
+// inContainer returns a Membership that checks the names of cgroups for a container ID.
 func inContainer(id string) Membership {
 	return func(read func(name string) ([]byte, error)) bool {
 		text, err := read("cgroup")
@@ -27,10 +27,11 @@ func (p *Processes) isMember(pid int, member Membership) bool {
 }
 
 // RaiseOne raises the RLIMIT_MEMLOCK of one process to at least the wanted limit, if the process belongs to a container
-// and its limit is lower. The error is ErrGone if there is no such process.
+// and the process's limit is lower. The error is ErrGone if the process does not exist.
 //
-// As long as the held process has its ID, every operation with that ID applied to it. RaiseOne therefore checks that
-// last. If the process ended, another process may have the ID, and its limit is restored.
+// While the held process has its ID, every operation with that ID applies to the held process. RaiseOne therefore
+// checks last whether the process still has its ID. If the process has ended, another process might have the ID, and
+// RaiseOne restores that process's limit.
 func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raised bool, err error) {
 	process, err := p.kernel.Open(pid)
 	if err != nil {
@@ -61,8 +62,8 @@ func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raise
 	return true, nil
 }
 
-// setBack restores the former limit if the process ended while it was being raised, and another process with its ID got
-// the new limit. The error is ErrGone if no other process has the new limit.
+// setBack restores the former limit if the process ended while its limit was being raised, and another process with the
+// same ID got the new limit. The error is ErrGone if no other process has the new limit.
 func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimit) error {
 	process, err := p.kernel.Open(pid)
 	if errors.Is(err, ErrThread) { // the limit was set for the thread's process
@@ -86,7 +87,7 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 		return ErrGone
 	}
 	return fmt.Errorf("the limit of process %d was raised by mistake, because the process reused the ID of a process "+
-		"that had ended; the limit cannot be set back from %s to %s: %w",
+		"that had ended; the limit cannot be restored from %s to %s: %w",
 		pid, given.Soft, former.Soft, err)
 }
 

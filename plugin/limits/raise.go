@@ -16,10 +16,10 @@ import (
 const (
 	// passesMost bounds the number of passes over all processes. Four passes are enough if no process forks.
 	passesMost = 30
-	// cleanPasses is how many passes in a row must find no low process, with betweenPasses between them. A child copies
-	// its parent's limits early in a fork, and is listed at the end: if the fork began before the parent was raised, a low
-	// child appears later. In between, the kernel copies the parent's page tables, which takes 15 ms for each GiB in small
-	// pages.
+	// cleanPasses is the number of consecutive passes that must find no process with a low limit. The pause between passes
+	// is betweenPasses. A child copies its parent's limits early in a fork, but /proc lists the child only at the end of
+	// the fork. If the fork began before the parent's limit was raised, a child with a low limit appears later. During the
+	// fork, the kernel copies the parent's page tables, which takes 15 ms for each GiB in small pages.
 	cleanPasses   = 3
 	betweenPasses = 300 * time.Millisecond
 )
@@ -27,18 +27,18 @@ const (
 // Outcome is the result for a container's processes.
 type Outcome struct {
 	Raised int   // number of raised processes
-	Err    error // why some may still be low
+	Err    error // why some processes might still have a low limit
 }
 
-// Raise raises the RLIMIT_MEMLOCK of every process of containers, given by ID, to at least the wanted limits. It lowers
-// no limit.
+// Raise raises the RLIMIT_MEMLOCK of every process of the given containers to at least the wanted limits, which are
+// given by container ID. Raise never lowers a limit.
 //
-// It repeats its passes until no process has been low for some time, since a process that forks just before it is
-// raised leaves a low child. It misses a child only if the fork takes longer. The outcomes include every given
-// container; one without processes has succeeded.
+// Raise repeats its passes until no process has had a low limit for some time. If a process forks just before its limit
+// is raised, the child has a low limit. Raise misses a child only if the fork takes longer than all clean passes
+// together. The outcomes include every given container. A container without processes counts as a success.
 func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map[string]Outcome {
 	outcomes := map[string]Outcome{}
-	open := map[string]int{} // remaining clean passes, by container that may have a low process
+	open := map[string]int{} // remaining clean passes for each container that might have a process with a low limit
 	for id := range wanted {
 		outcomes[id] = Outcome{}
 		open[id] = cleanPasses
@@ -76,7 +76,8 @@ func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map
 	return outcomes
 }
 
-// raise raises a container's low processes. The error is that of the last one that could not be raised.
+// raise raises the low limits of a container's processes. The error comes from the last process whose limit could not
+// be raised.
 func (p *Processes) raise(id string, pids []int, want spec.Limit) (raised int, failed error) {
 	for _, pid := range pids {
 		was, err := p.RaiseOne(pid, want, inContainer(id))
@@ -91,22 +92,25 @@ func (p *Processes) raise(id string, pids []int, want spec.Limit) (raised int, f
 	return raised, failed
 }
 
-// Specs edits the specs that a runtime stores for running containers, from which later execs take their limits.
+// Specs edits the specs that a runtime stores for running containers. Processes that exec starts later take their
+// limits from the stored spec.
 type Specs interface {
-	// ApplyRunning adds the grant to a container's stored spec, and reports whether that changed the spec.
+	// ApplyRunning adds the grant to a container's stored spec, and reports whether the spec changed.
 	ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
 }
 
-// SpecOutcome is the result for a container and its stored spec.
+// SpecOutcome is the result for a container's processes and its stored spec.
 type SpecOutcome struct {
 	Outcome
 	SpecChanged bool  // the stored spec was raised
-	SpecErr     error // why later execs may have a low limit
+	SpecErr     error // why processes that exec starts later might have a low limit
 }
 
-// RaiseWithSpecs raises running containers, given by ID: first their processes, then the stored specs, and then once
-// more the processes, since some may have been created from the old spec meanwhile. Without specs, later execs keep the
-// old limit. If a container's processes could not be raised, its stored spec stays unchanged.
+// RaiseWithSpecs raises the limits of running containers, given by ID. RaiseWithSpecs raises the limits of the
+// processes, then the limits in the stored specs, and then the limits of the processes a second time. The second time
+// is necessary, since exec can start processes from the old spec in the meantime. If specs is nil, processes that exec
+// starts later keep the old limit. If the limits of a container's processes could not be raised, the container's stored
+// spec stays unchanged.
 func (p *Processes) RaiseWithSpecs(ctx context.Context, wanted map[string]spec.Limit,
 	specs Specs) map[string]SpecOutcome {
 	repaired := make(map[string]SpecOutcome, len(wanted))

@@ -248,7 +248,7 @@ func TestRaise_hardLimit(t *testing.T) {
 		}
 		return
 	}
-	if !errors.Is(got.Err, unix.EPERM) || !strings.Contains(got.Err.Error(), "this needs CAP_SYS_RESOURCE") ||
+	if !errors.Is(got.Err, unix.EPERM) || !strings.Contains(got.Err.Error(), "this change needs CAP_SYS_RESOURCE") ||
 		limit.Hard != 128<<10 {
 		t.Errorf("without the capability: %+v, limit %v", got, limit)
 	}

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localrpc calls daemons with gRPC over their Unix sockets, and makes the errors of such calls readable. It is
-// independent of the daemon.
+// Package localrpc calls daemons with gRPC over their Unix sockets, and makes the errors of these calls readable. The
+// package does not depend on a particular daemon.
 package localrpc
 
 import (
@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// MaxMessage bounds a request and a response, in bytes. containerd's client and the kubelet have the same bound.
+// MaxMessage is the maximum size of a request or response, in bytes. containerd's client and the kubelet have the same
+// limit.
 const MaxMessage = 16 << 20
 
 // Dial connects to a socket.
@@ -29,7 +30,8 @@ func Dialer(socket string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) { return Dial(ctx, socket) }
 }
 
-// NewClient returns a client that connects at the first call with the given function, such as one that Dialer returns.
+// NewClient returns a client that connects at its first call. To connect, the client uses the given function, for
+// example a function from Dialer.
 func NewClient(dial func(context.Context) (net.Conn, error), options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options = append(options,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
@@ -41,9 +43,10 @@ func NewClient(dial func(context.Context) (net.Conn, error), options ...grpc.Dia
 	return grpc.NewClient("passthrough:///daemon", options...)
 }
 
-// Reason returns the server's message, or why the server could not be reached, on one line. It removes what gRPC adds
-// to the latter: "dial unix /run/containerd/containerd.sock: connect: connection refused". If a future gRPC words the
-// error differently, Reason returns all of it.
+// Reason returns the server's message, or the reason why the server could not be reached, on one line. Reason removes
+// the text that gRPC adds to a connection error. An example of the result is "dial unix
+// /run/containerd/containerd.sock: connect: connection refused". If a future version of gRPC words the error
+// differently, Reason returns the whole error.
 func Reason(err error) string {
 	message := status.Convert(err).Message()
 	quoted, ours := strings.CutPrefix(message, "connection error: desc = ")

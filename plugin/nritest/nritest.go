@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nritest provides a container runtime's side of NRI for tests, in the test's process: NRI's own code for
-// runtimes (pkg/adaptation), which containerd and CRI-O use, behind a real socket. It creates no real containers.
+// Package nritest provides a container runtime's side of NRI for tests, in the test's process. The package runs NRI's
+// own code for runtimes (pkg/adaptation), which containerd and CRI-O use, behind a real socket. The package creates no
+// real containers.
 package nritest
 
 import (
@@ -31,8 +32,8 @@ func init() {
 	adaptation.SetPluginRequestTimeout(await.Timeout)
 }
 
-// LosePatience sets the runtimes' request timeout to NRI's default, two seconds, until the test ends. Otherwise it is a
-// minute, since a plugin takes longer on a busy machine.
+// LosePatience sets the runtimes' request timeout to NRI's default, two seconds, until the test ends. In other tests,
+// the timeout is a minute, since a plugin can take longer on a busy machine.
 func LosePatience(t testing.TB) {
 	t.Helper()
 	SetPatience(t, adaptation.DefaultPluginRequestTimeout)
@@ -50,14 +51,14 @@ type Runtime struct {
 	Socket string
 
 	name, version string
-	request       sync.Mutex // like containerd and CRI-O, it handles one request at a time, its own or a plugin's
+	request       sync.Mutex // like containerd and CRI-O, the runtime handles one request at a time, its own or a plugin's
 	mu            sync.Mutex
 	proxy         *socketproxy.Proxy
 	nri           *adaptation.Adaptation
 	existing      []*api.Container
 	annotations   map[string]string
 	synchronised  atomic.Int64
-	took          atomic.Int64 // nanoseconds
+	took          atomic.Int64 // duration of the last synchronization, in nanoseconds
 	starting      atomic.Bool
 	launches      string // the directory of the plugins that the runtime launches
 	hangsUp       atomic.Bool
@@ -77,10 +78,11 @@ func New(t testing.TB, name, version string) *Runtime {
 // SetExisting sets the containers that the runtime lists when a plugin registers.
 func (r *Runtime) SetExisting(containers []*api.Container) { r.existing = containers }
 
-// Annotate sets the annotations of those containers' pods.
+// Annotate sets the annotations of the pods of the containers that SetExisting sets.
 func (r *Runtime) Annotate(annotations map[string]string) { r.annotations = annotations }
 
-// Launch makes the runtime launch a program as the plugin "90-rdma" when it starts, and pass a configuration to it.
+// Launch makes the runtime launch a program as the plugin "90-rdma" when the runtime starts, and pass a configuration
+// to the plugin.
 func (r *Runtime) Launch(t testing.TB, program, config string) {
 	t.Helper()
 	err := errors.Join(os.MkdirAll(r.launches+"/conf.d", 0o755), os.Symlink(program, r.launches+"/90-rdma"),
@@ -95,8 +97,8 @@ func (r *Runtime) Launch(t testing.TB, program, config string) {
 func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
 
 // Stores sets a function that changes each created container between CreateContainer and PostCreateContainer, like a
-// runtime that resolves CDI names and stores the container. NRI has already applied the adjustment to the container,
-// except CDI names.
+// runtime that resolves CDI names and stores the container. When the function runs, NRI has applied the adjustment to
+// the container, except for CDI names.
 func (r *Runtime) Stores(change func(*api.Container, *api.ContainerAdjustment)) { r.stores = change }
 
 // Start starts the runtime, which then listens for plugins.
@@ -119,7 +121,7 @@ func (r *Runtime) Start(t testing.TB) {
 	r.proxy = socketproxy.At(t, r.Socket, r.innerSocket())
 }
 
-// Stop closes the socket and all connections, like a runtime that ends.
+// Stop closes the socket and all connections, like a runtime that exits.
 func (r *Runtime) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +132,7 @@ func (r *Runtime) Stop() {
 	}
 }
 
-// StopContainer makes the runtime stop a container: it registers no plugin until finish is called.
+// StopContainer makes the runtime stop a container. The runtime registers no plugin until the caller calls finish.
 func (r *Runtime) StopContainer() (finish func()) {
 	r.mu.Lock()
 	nri := r.nri
@@ -145,7 +147,8 @@ func (r *Runtime) Connections() int {
 	return r.proxy.Accepted()
 }
 
-// Unproxied returns a socket at which NRI itself listens, for measurements. Stop does not close connections to it.
+// Unproxied returns a socket at which NRI itself listens, for measurements. Stop does not close connections to this
+// socket.
 func (r *Runtime) Unproxied() string { return r.innerSocket() }
 
 // innerSocket returns the socket at which NRI listens. Plugins connect through a proxy, since NRI closes connections
@@ -170,30 +173,33 @@ func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) err
 	return err
 }
 
-// Synchronised returns how often a plugin was registered. When it returns, the runtime sends requests about each new
-// container to the plugins that it counts.
+// Synchronised returns the number of plugin registrations. After Synchronised returns, the runtime sends requests about
+// each new container to all counted plugins.
 func (r *Runtime) Synchronised() int {
 	n := int(r.synchronised.Load())
 	r.mu.Lock()
 	nri := r.nri
 	r.mu.Unlock()
 	if nri != nil {
-		// NRI adds a plugin after it has sent the existing containers to it. This waits until it has.
+		// NRI sends the existing containers to a plugin before it adds the plugin. BlockPluginSync waits until NRI has added
+		// the plugin.
 		nri.BlockPluginSync().Unblock()
 	}
 	return n
 }
 
-// Took returns how long it took to send the existing containers to the last plugin.
+// Took returns how long the runtime took to send the existing containers to the last plugin.
 func (r *Runtime) Took() time.Duration { return time.Duration(r.took.Load()) }
 
-// Create sends the requests for a container's creation: CreateContainer, and PostCreateContainer if that succeeded.
+// Create sends the requests for a container's creation: CreateContainer and, if CreateContainer succeeds,
+// PostCreateContainer.
 func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, error) {
 	return r.CreateInPlace(ctx, pod, proto.Clone(ctr).(*api.Container))
 }
 
-// CreateInPlace is Create for a container that the caller does not reuse: NRI writes the plugins' adjustments into it.
+// CreateInPlace is like Create, but NRI writes the plugins' adjustments into the given container. The caller must not
+// reuse the container.
 func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, error) {
 	r.mu.Lock()
@@ -202,7 +208,7 @@ func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
 	if nri == nil {
 		return nil, fmt.Errorf("the runtime is not running")
 	}
-	defer nri.BlockPluginSync().Unblock() // like containerd, this waits for a plugin that is being registered
+	defer nri.BlockPluginSync().Unblock() // like containerd, Create waits for a plugin that is being registered
 	r.request.Lock()
 	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
 	r.request.Unlock()

@@ -1,13 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources asks the kubelet which resources it allocated to a container, by the names that device plugins
-// advertise, such as rdma/hca_shared_devices_a. It depends on the kubelet's pod resources API (version 1), and not on
-// the policy.
+// Package podresources asks the kubelet which resources the kubelet allocated to a container. The resources have the
+// names that device plugins advertise, such as rdma/hca_shared_devices_a. The package depends on the kubelet's pod
+// resources API (version 1), but not on the policy.
 //
-// The kubelet finds pods by namespace and name, and serves 100 requests a second for the whole node. A Client therefore
-// makes one lookup for each pod, and caches the response briefly by the pod's sandbox: a sandbox always belongs to the
-// same pod, but a name does not.
+// The kubelet finds pods by namespace and name, and serves 100 requests per second for the whole node. A Client
+// therefore makes one lookup for each pod, and caches the response briefly. The cache's key is the pod's sandbox, since
+// a sandbox always belongs to the same pod, but another pod can have the same name later.
 package podresources
 
 import (
@@ -32,15 +32,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// DefaultSocket is where the kubelet serves its pod resources API.
+// DefaultSocket is the socket at which the kubelet serves its pod resources API.
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 const (
 	defaultBudget = time.Minute // longer than any request waits
-	// keptFor is how long a response is cached: long enough to create a pod's containers one after the other.
+	// keptFor is how long a response is cached. keptFor is long enough to create a pod's containers one after the other.
 	keptFor = 2 * time.Minute
-	// keptMost bounds the number of cached responses, and keptContainers the number of containers in each. A pod's author
-	// decides how many containers the pod has; a response with more is not cached.
+	// keptMost bounds the number of cached responses, and keptContainers bounds the number of containers in each response.
+	// A pod's author decides how many containers the pod has, so responses with more containers are not cached.
 	keptMost       = 1024
 	keptContainers = 64
 )
@@ -48,15 +48,16 @@ const (
 // Options configure a Client. Socket is required.
 type Options struct {
 	Socket string // the kubelet's socket; DefaultSocket on the node itself
-	// Budget is how long a lookup may take, including retries, if the caller has more time; 0 means a minute.
+	// Budget is the longest time for a lookup, including retries. An earlier deadline of the caller applies. 0 means a
+	// minute.
 	Budget time.Duration
 	// OnChange, if set, is called when the Client stops calling the kubelet because lookups failed, and when the kubelet
-	// responds again. It must not call the Client.
+	// responds again. OnChange must not call the Client.
 	OnChange func(open bool)
 }
 
-// Client queries one kubelet. It connects for each lookup, and is safe for concurrent use. Clients are independent:
-// failures of one do not stop another.
+// Client queries one kubelet. A Client connects for each lookup, and is safe for concurrent use. Clients are
+// independent: failures of a client do not affect other clients.
 type Client struct {
 	Options
 	dial    func(context.Context) (net.Conn, error)
@@ -66,7 +67,7 @@ type Client struct {
 	getless atomic.Bool // the kubelet does not serve Get, so List is called directly
 }
 
-// New returns a client. It does not connect yet.
+// New returns a client that has not connected yet.
 func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, defaultBudget)
 	return &Client{
@@ -80,13 +81,14 @@ func New(o Options) *Client {
 	}
 }
 
-// Names returns the sorted names of the resources that the kubelet allocated to a container. Known is false if the
-// container may have others: the kubelet does not list ordinary init containers, and its response contains no names for
-// what a DRA driver allocated, not even for extended resources. The sandbox is the ID of the pod's sandbox in the
-// runtime; "" if it is unknown.
+// Names returns the sorted names of the resources that the kubelet allocated to a container. The result known is false
+// if the container might have other resources. The kubelet does not list ordinary init containers. The kubelet's
+// response contains no names for resources that a DRA driver allocated, not even for extended resources. The argument
+// sandbox is the ID of the pod's sandbox in the runtime, or "" if the ID is unknown.
 //
-// Names returns when the context is done or the budget is spent. An error means that the kubelet was not reached, did
-// not respond in time, does not know the pod, or is not called for a while because three lookups in a row failed.
+// Names returns at the latest when the context is done or the budget is spent. An error means that the kubelet could
+// not be reached, did not respond in time, or does not know the pod. After three consecutive failures, lookups pause,
+// and Names returns an error without calling the kubelet.
 func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string,
 	known bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
@@ -98,8 +100,8 @@ func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container s
 }
 
 // PodHolds returns the resources that the kubelet allocated to a pod's containers, by name, and whether one of the
-// containers has a resource claim. The response omits ordinary init containers. It includes all other containers, even
-// while init containers are starting. Errors are those of Names.
+// containers has a resource claim. The response omits ordinary init containers. The response includes all other
+// containers, even while init containers are starting. PodHolds returns the same errors as Names.
 func (c *Client) PodHolds(ctx context.Context,
 	sandbox, namespace, pod string) (held []policy.Allotted, claims bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
@@ -134,7 +136,8 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet for a pod, or for the list of all pods if Get is not served, unless the breaker is open.
+// lookUp asks the kubelet for a pod. If the kubelet does not serve Get, lookUp asks for the list of all pods. If the
+// breaker is open, lookUp returns an error.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
 	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // the node has no kubelet
 		return nil, fmt.Errorf("%w: the directory of %s does not exist", policy.ErrNoKubelet, c.Socket)
@@ -146,7 +149,7 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = conn.Close() }() // nothing to lose
+		defer func() { _ = conn.Close() }() // closing the connection loses nothing
 		if !c.getless.Load() {
 			if a, err := get(ctx, conn, namespace, pod); !errors.Is(err, errNoGet) {
 				return a, err

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// firstPause and longestPause bound the pause between tries when the kubelet is overloaded or not listening. It
-	// accepts one request every 10 ms.
+	// firstPause and longestPause bound the pause between attempts if the kubelet is overloaded or not listening. The
+	// kubelet accepts one request every 10 ms.
 	firstPause   = 10 * time.Millisecond
 	longestPause = 80 * time.Millisecond
 )
 
-// errNoGet means that the kubelet does not serve Get, which is off by default before 1.34.
+// errNoGet means that the kubelet does not serve Get. Before Kubernetes 1.34, Get is off by default.
 var errNoGet = errors.New("the kubelet does not serve Get")
 
-// get asks the kubelet for one pod. The error is errNoGet if it cannot.
+// get asks the kubelet for one pod. The error is errNoGet if the kubelet does not serve Get.
 func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
 	var response podresources.GetPodResourcesResponse
 	err := call(ctx, conn, podresources.PodResourcesLister_Get_FullMethodName,
@@ -41,7 +41,7 @@ func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (ans
 	case status.Code(err) == codes.Unimplemented, strings.Contains(status.Convert(err).Message(), "Get method disabled"):
 		return nil, errNoGet
 	case status.Code(err) == codes.NotFound, strings.HasSuffix(status.Convert(err).Message(), "not found"):
-		// The kubelet returns no code for this: "pod x in namespace y not found".
+		// The kubelet returns no code for this error: "pod x in namespace y not found".
 		return find(namespace, pod)
 	}
 	return nil, explain(err)
@@ -58,7 +58,7 @@ func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (an
 	return find(namespace, pod, response.GetPodResources()...)
 }
 
-// call calls the kubelet. If the kubelet is not listening or is overloaded, it retries until the time is up.
+// call calls the kubelet. If the kubelet is not listening or is overloaded, call retries until the context is done.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, request, response proto.Message) error {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -80,7 +80,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request, re
 	}
 }
 
-// temporary reports whether a retry may succeed. gRPC has the same code for a response that is too large and for an
+// temporary reports whether a retry might succeed. gRPC uses the same code for a response that is too large and for an
 // overloaded server.
 func temporary(err error) bool {
 	s := status.Convert(err)
@@ -88,15 +88,15 @@ func temporary(err error) bool {
 		!strings.Contains(s.Message(), "larger than max")
 }
 
-// explain describes an error in terms of the node's administration.
+// explain describes an error for the node's administrator.
 func explain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded:
 		return errors.New("the kubelet did not respond in time")
 	case codes.ResourceExhausted:
-		return fmt.Errorf("the kubelet refuses the request, because it receives too many requests or its response is too "+
-			"large: %s",
+		return fmt.Errorf("the kubelet refuses the request, because it receives too many requests or its "+
+			"response is too large: %s",
 			s.Message())
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))
@@ -107,19 +107,20 @@ func explain(err error) error {
 // answer is the kubelet's response about one pod, by container.
 type answer map[string]held
 
-// held are a container's resources.
+// held contains a container's resources.
 type held struct {
 	devices map[string][]string // the allocated device IDs, by resource
-	dynamic bool                // a DRA driver allocated others, which have no names here
+	dynamic bool                // a DRA driver allocated other resources, which have no names here
 }
 
-// answeredError means that the kubelet responded but the response does not show the pod's resources, and says why.
+// answeredError means that the kubelet responded, but the response does not show the pod's resources. The text explains
+// why.
 type answeredError string
 
 func (e answeredError) Error() string { return string(e) }
 
-// find finds a pod in a response. Two pods with the same name, while one is replacing the other, are an error, since it
-// is unclear which one is meant.
+// find finds a pod in a response. While a pod is replacing another pod with the same name, find returns an error, since
+// the response does not show which pod the caller means.
 func find(namespace, name string, pods ...*podresources.PodResources) (answer, error) {
 	pods = slices.DeleteFunc(pods,
 		func(p *podresources.PodResources) bool { return p.GetName() != name || p.GetNamespace() != namespace })
@@ -129,8 +130,8 @@ func find(namespace, name string, pods ...*podresources.PodResources) (answer, e
 	case 1:
 		return answerOf(pods[0]), nil
 	}
-	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods named %s/%s, because one is replacing the other: "+
-		"try again", namespace, name))
+	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods named %s/%s, because one is replacing the "+
+		"other: try again", namespace, name))
 }
 
 func answerOf(pod *podresources.PodResources) answer {

@@ -17,13 +17,13 @@ import (
 	nri "github.com/containerd/nri/pkg/plugin"
 )
 
-// AnnotationKey is the annotation with which a pod's author opts in or out. By NRI's convention,
-// AnnotationKey/container.NAME applies to one container and takes precedence over AnnotationKey/pod, which takes
-// precedence over the bare key.
+// AnnotationKey is the key of the annotation with which a pod's author opts in or out. By NRI's convention,
+// AnnotationKey/container.NAME applies to one container. This key overrides AnnotationKey/pod, which overrides
+// AnnotationKey without a suffix.
 const AnnotationKey = "rdma." + nri.AnnotationDomain
 
-// Annotations returns those of a pod's annotations that a decision about a container can depend on, whatever the
-// configuration says. It truncates long values, since a pod's author can write 256 KiB.
+// Annotations returns the annotations of a pod that a decision about a container can depend on, regardless of the
+// configuration. Annotations truncates long values, because a pod's author can write 256 KiB.
 func Annotations(pod map[string]string, container string) map[string]string {
 	var read map[string]string
 	keep := func(key, value string, most int) {
@@ -47,7 +47,8 @@ func Annotations(pod map[string]string, container string) map[string]string {
 	return read
 }
 
-// annotation returns the value that applies to a container, and whether it was written for this container alone.
+// annotation returns the value of the annotation that applies to a container, and whether the annotation applies to
+// this container alone.
 func annotation(pod map[string]string, container string) (value string, own, found bool) {
 	value, found = nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: pod}, AnnotationKey, container) // guard: annotation-scope, else anyScope
 	_, own = pod[ownKey(container)]
@@ -56,10 +57,11 @@ func annotation(pod map[string]string, container string) (value string, own, fou
 
 func ownKey(container string) string { return AnnotationKey + "/container." + container }
 
-// maxAnnotation bounds an annotation's value in bytes. It leaves room for two dozen HCA names.
+// maxAnnotation is the maximum length of an annotation's value in bytes. A value of this length can contain two dozen
+// HCA names.
 const maxAnnotation = 1024
 
-// request is what a pod's author requests. The zero request accepts what the policy grants.
+// request is the request of a pod's author. The zero request asks for the whole grant of the policy.
 type request struct {
 	optOut  bool
 	memlock *memlock
@@ -67,7 +69,7 @@ type request struct {
 	devices deviceRequest
 }
 
-// deviceRequest is the HCAs that are requested. The zero value leaves the choice to the policy.
+// deviceRequest contains the requested HCAs. The zero value leaves the choice of HCAs to the policy.
 type deviceRequest struct {
 	none, all bool
 	names     []string
@@ -76,21 +78,21 @@ type deviceRequest struct {
 // isPresent reports whether the author requested devices.
 func (d deviceRequest) isPresent() bool { return d.all || len(d.names) > 0 }
 
-// onlyLowers reports whether a request only lowers what the container would get without it.
+// onlyLowers reports whether a request only lowers the grant that the container would get without the request.
 func (r request) onlyLowers() bool {
 	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
 	return lowers && !r.devices.isPresent() && (r.ipcLock == nil || !*r.ipcLock) &&
 		(r.memlock == nil || !r.memlock.unlimited())
 }
 
-// annotationValue is the annotation's YAML form.
+// annotationValue is the YAML form of the annotation's value.
 type annotationValue struct {
 	Memlock Scalar          `json:"memlock"`
 	IPCLock Scalar          `json:"ipcLock"`
 	Devices json.RawMessage `json:"devices"`
 }
 
-// words are the annotation's one-word values, in the order in which messages list them.
+// words are the one-word values of the annotation, in the order in which messages list the values.
 var words = []struct {
 	word  string
 	means request
@@ -99,7 +101,7 @@ var words = []struct {
 	{"false", request{optOut: true}},
 }
 
-// deviceWords are the one-word values of the annotation's key devices.
+// deviceWords are the one-word values of the key devices in the annotation.
 var deviceWords = []struct {
 	word  string
 	means deviceRequest
@@ -108,16 +110,18 @@ var deviceWords = []struct {
 	{"none", deviceRequest{none: true}},
 }
 
-// Vocabulary lists what an annotation can contain. A new word that neither opts in nor opts out needs its own list.
+// Vocabulary lists the words and keys that an annotation can contain. If you add a word that neither opts in nor opts
+// out, add a list for this word.
 type Vocabulary struct {
 	OptIn, OptOut []string // one-word values
-	Keys, Devices []string // keys of the YAML form, and one-word values of its key devices
+	Keys, Devices []string // keys of the YAML form, and one-word values of the key devices
 }
 
 // Words returns all one-word values.
 func (v Vocabulary) Words() []string { return slices.Concat(v.OptIn, v.OptOut) }
 
-// AnnotationVocabulary is for the tests of deploy/admission, README.md, and docs/pods.md, which contain copies of it.
+// AnnotationVocabulary returns the annotation's vocabulary for tests. These tests check the copies of the vocabulary in
+// deploy/admission, README.md, and docs/pods.md.
 func AnnotationVocabulary() Vocabulary {
 	var v Vocabulary
 	for _, w := range words {
@@ -137,7 +141,7 @@ func AnnotationVocabulary() Vocabulary {
 	return v
 }
 
-// annotationForm and devicesForm tell the author in messages which values are valid.
+// annotationForm and devicesForm list the valid values in messages to the pod's author.
 var annotationForm, devicesForm = forms()
 
 func forms() (annotation, devices string) {
@@ -151,18 +155,18 @@ func forms() (annotation, devices string) {
 		"is neither " + devices + "a list of HCA names such as [mlx5_0]"
 }
 
-// parseAnnotation parses an annotation's value. Errors are one line of ASCII and repeat a limited part of the value at
-// most.
+// parseAnnotation parses an annotation's value. An error is one line of ASCII text, and repeats at most a limited part
+// of the value.
 func parseAnnotation(value string) (request, error) {
 	if len(value) > maxAnnotation { // guard: annotation-size
-		return request{}, fmt.Errorf("it is longer than %d bytes: write %s", maxAnnotation, annotationForm)
+		return request{}, fmt.Errorf("the value is longer than %d bytes: write %s", maxAnnotation, annotationForm)
 	}
 	if strings.ContainsFunc(value, notPlain) { // guard: annotation-ascii
-		return request{}, errors.New("it contains a character that is not ASCII: write " + annotationForm)
+		return request{}, errors.New("the value contains a character that is not printable ASCII: write " + annotationForm)
 	}
 	word := strings.TrimSpace(value)
 	if word == "" {
-		return request{}, errors.New("it is empty: write " + annotationForm)
+		return request{}, errors.New("the value is empty: write " + annotationForm)
 	}
 	for _, w := range words {
 		if w.word == word {
@@ -232,12 +236,12 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 	}
 	for _, name := range names {
 		if !validHCAName.MatchString(name) { // guard: hca-name
-			return deviceRequest{}, fmt.Errorf("devices: %s is not the name of an HCA such as mlx5_0 (a name, never a path)",
+			return deviceRequest{}, fmt.Errorf("devices: %s is not a valid HCA name: write a name such as mlx5_0, not a path",
 				quoted(name))
 		}
 	}
 	return deviceRequest{names: names}, nil
 }
 
-// validHCAName matches the names that the kernel accepts for an RDMA device, except those that look like a path.
+// validHCAName matches the names that the kernel accepts for an RDMA device, except names that look like a path.
 var validHCAName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$`)

@@ -15,45 +15,47 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Some NRI plugins give a container any of the node's devices that an annotation of its pod names. If one of them is on
-// the node, a pod's author can inject a verbs device, so holding one does not prove that an administrator allowed it.
+// Some NRI plugins inject any device of the node that a pod's annotation names. On a node with such a plugin, a pod's
+// author can inject a verbs device. A container's verbs device therefore does not prove that an administrator allowed
+// the device.
 
-// deviceAnnotations returns the keys that these plugins read. By NRI's convention, the annotation is
-// KEY/container.NAME, KEY/pod, or KEY.
+// deviceAnnotations returns the annotation keys that other NRI plugins read. By NRI's convention, the key of the
+// annotation is KEY/container.NAME, KEY/pod, or KEY.
 func deviceAnnotations() []string {
 	return []string{
 		"devices.gke.io",               // GKE's device injector: a YAML list of paths
 		"nvidia.cdi.k8s.io",            // NVIDIA's container toolkit: comma-separated names of CDI devices
 		"devices.noderesource.dev",     // NRI's device-injector: a YAML list of paths with numbers
 		"cdi-devices.noderesource.dev", // NRI's device-injector: a YAML list of names of CDI devices
-		"devices.nri.io",               // the former names of the two above, which are still read
+		"devices.nri.io",               // NRI's device-injector: the former names of the two keys, which it still reads
 		"cdi-devices.nri.io",
 	}
 }
 
-// deviceAnnotationKey matches a domain, the form of key that Annotations keeps.
+// deviceAnnotationKey matches a domain, which is the form of key that the function Annotations keeps.
 var deviceAnnotationKey = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$`)
 
 func checkDeviceAnnotations(keys []string) error {
 	for _, key := range keys {
 		if !deviceAnnotationKey.MatchString(key) || !isDomain([]byte(key)) { // guard: device-annotation
-			return fmt.Errorf("%q is not a valid annotation key: write the domain alone, such as devices.gke.io",
+			return fmt.Errorf("%q is not a valid annotation key: write only the domain, such as devices.gke.io",
 				key)
 		}
 		if key == AnnotationKey {
-			return fmt.Errorf("%s is this plugin's own annotation: remove it, and use optIn.namespaces", key)
+			return fmt.Errorf("%s is this plugin's own annotation: remove the key, and use optIn.namespaces", key)
 		}
 	}
 	return nil
 }
 
-// scopes returns the suffixes of the annotation keys that can apply to a container. Plugins differ in which of several
-// annotations they use, and one of NVIDIA's supports a star, so all of them are considered.
+// scopes returns the suffixes of annotation keys that can apply to a container. If several annotations apply, plugins
+// differ in which annotation they use, and an NVIDIA plugin accepts a star as the container's name. The decision
+// therefore considers all suffixes.
 func scopes(container string) []string {
 	return []string{"/container." + container, "/container.*", "/pod", ""}
 }
 
-// inScope reports from its key alone whether an annotation can apply to a container.
+// inScope reports whether an annotation with the given key can apply to a container.
 func inScope(key, container string) bool {
 	if i := strings.IndexByte(key, '/'); i >= 0 {
 		return slices.Contains(scopes(container), key[i:])
@@ -61,17 +63,18 @@ func inScope(key, container string) bool {
 	return isDomain([]byte(key))
 }
 
-// runtimesOwn are the prefixes of the dozen or so annotations that runtimes write into each pod.
+// runtimesOwn are the key prefixes of annotations that runtimes write into each pod. A pod has about a dozen of these
+// annotations.
 var runtimesOwn = []string{"io.kubernetes.", "io.containerd.", "io.container."}
 
-// isDomain reports whether another plugin can read an annotation with this key, which has no scope.
+// isDomain reports whether another plugin can read an annotation with the given key, which must not contain a scope.
 func isDomain(key []byte) bool {
 	return bytes.IndexByte(key, '.') >= 0 &&
 		!slices.ContainsFunc(runtimesOwn, func(begin string) bool { return bytes.HasPrefix(key, []byte(begin)) })
 }
 
-// MayRead reports whether a decision about one of a pod's containers can depend on the pod's annotation with this key,
-// whatever the configuration says.
+// MayRead reports whether a decision about a container of a pod can depend on the pod's annotation with the given key,
+// regardless of the configuration.
 func MayRead(key []byte) bool {
 	domain, scope, scoped := bytes.Cut(key, []byte("/"))
 	switch {
@@ -83,18 +86,19 @@ func MayRead(key []byte) bool {
 	return string(scope) == "pod" || bytes.HasPrefix(scope, []byte("container."))
 }
 
-// Reads reports whether a decision under this configuration can depend on an annotation with this key.
+// Reads reports whether a decision under this configuration can depend on an annotation with the given key.
 func (o *OptIn) Reads(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	return domain == AnnotationKey || slices.Contains(o.DeviceAnnotations, domain)
 }
 
-// maxDeviceAnnotation bounds how many bytes of another plugin's annotation are read. It leaves room for 64 paths.
+// maxDeviceAnnotation is the maximum length of another plugin's annotation in bytes. A value of this length can contain
+// 64 paths.
 const maxDeviceAnnotation = 4096
 
-// heldIsSignal reports whether the container's verbs device makes it an RDMA container. If the pod's author may have
-// named the device, it does so only where an annotation alone could, or if the kubelet reports that it allocated an HCA
-// to the container.
+// heldIsSignal reports whether the container's verbs device makes the container an RDMA container. A device that the
+// pod's author might have named makes the container an RDMA container in only two cases: an annotation alone could make
+// the container an RDMA container, or the kubelet reports that it allocated an HCA to the container.
 func (d *evaluation) heldIsSignal() bool {
 	by := d.authorAnnotation()
 	if by == "" || d.mayOptIn() { // guard: author-namespace, else true
@@ -109,8 +113,8 @@ func (d *evaluation) heldIsSignal() bool {
 	return false
 }
 
-// authorAnnotation returns the annotation with which the pod's author may have named all of the container's verbs
-// devices; "" if the author cannot have named at least one of them.
+// authorAnnotation returns the key of the annotation in which the pod's author might have named all verbs devices of
+// the container. If the author cannot have named at least one of these devices, the result is "".
 func (d *evaluation) authorAnnotation() string {
 	named, open := d.config.authorsDevices(&d.container)
 	if open != "" {
@@ -135,9 +139,9 @@ func (d *evaluation) authorAnnotation() string {
 	return by
 }
 
-// authorsDevices returns the devices that the pod's author names for a container in other plugins' annotations, by the
-// path or the number that they have in the container. If an annotation may name any device, it returns that annotation
-// as open.
+// authorsDevices returns the devices that the pod's author names for a container in the annotations of other plugins.
+// Each device is identified by its path or its number in the container. If an annotation might name any device,
+// authorsDevices returns only the key of this annotation, as open.
 func (c *Config) authorsDevices(of *Container) (named []namedDevice, open string) {
 	for _, key := range c.OptIn.DeviceAnnotations {
 		for _, scope := range scopes(of.Name) {
@@ -158,8 +162,8 @@ func (c *Config) authorsDevices(of *Container) (named []namedDevice, open string
 	return named, ""
 }
 
-// AuthorNames returns the other plugin's annotation with which the pod's author may name a verbs device for a
-// container; "" if there is none. It ignores the container's devices.
+// AuthorNames returns the key of another plugin's annotation in which the pod's author might name a verbs device for a
+// container. If the pod has no such annotation, the result is "". AuthorNames ignores the container's devices.
 func (p *Policy) AuthorNames(c Container) string {
 	c.Devices = nil
 	_, open := p.config.authorsDevices(&c)
@@ -170,10 +174,11 @@ func (p *Policy) AuthorNames(c Container) string {
 type namedDevice struct {
 	paths   []string
 	numbers []int64 // the major and minor numbers, in any order
-	by      string  // the annotation
+	by      string  // the key of the annotation
 }
 
-// matches reports whether this is a container's device: the plugins give a device the path that the annotation names.
+// matches reports whether the annotation names the given device of a container, by path or by number. A plugin injects
+// a device at the path that the annotation names.
 func (n namedDevice) matches(held Device) bool {
 	if slices.Contains(n.paths, path.Clean(held.Path)) { // guard: author-held-path
 		return true
@@ -181,8 +186,9 @@ func (n namedDevice) matches(held Device) bool {
 	return slices.Contains(n.numbers, held.Major) && slices.Contains(n.numbers, held.Minor) // guard: author-number, else false
 }
 
-// unplaced reports whether the container has no device at a named path, so that any of its devices may be the one that
-// is meant. Well-known paths of other kinds of devices are ignored: no verbs device is meant by them.
+// unplaced reports whether the container lacks a device at a path that the annotation names. A path without a device
+// might mean any of the container's devices. unplaced ignores well-known paths of other kinds of devices, because these
+// paths never mean a verbs device.
 func (n namedDevice) unplaced(held []Device) bool {
 	return slices.ContainsFunc(n.paths, func(named string) bool {
 		for _, prefix := range othersPaths {
@@ -198,8 +204,8 @@ func (n namedDevice) unplaced(held []Device) bool {
 var othersPaths = []string{"/dev/nvidia", "/dev/dmabuf_import_helper", "/dev/dri/", "/dev/kfd", "/dev/vfio/",
 	"/dev/fuse", "/dev/kvm", "/dev/net/tun"}
 
-// othersKinds are the kinds of CDI devices that are never verbs devices. They match exactly, since nvidia.com/mofed is
-// HCAs.
+// othersKinds are the kinds of CDI devices that are never verbs devices. Each kind must match exactly, because the
+// devices of nvidia.com/mofed are HCAs.
 var othersKinds = []string{"nvidia.com/gpu", "management.nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu",
 	"runtime.nvidia.com/gpu", "k8s.gpu.nvidia.com/claim", "k8s.gpu.nvidia.com/device", "nvidia.com/imex-channel",
 	"amd.com/gpu", "intel.com/gpu", "gpu.intel.com/igpu", "npu.intel.com/npu"}
@@ -207,9 +213,9 @@ var othersKinds = []string{"nvidia.com/gpu", "management.nvidia.com/gpu", "k8s.d
 // cdiName matches the name of a CDI device: KIND=NAME.
 var cdiName = regexp.MustCompile(`^([A-Za-z][-.\w]*/[A-Za-z][-.\w]*)=[-.:\w]+$`)
 
-// namedDevices parses another plugin's annotation, in any form that these plugins support. It returns all as false if
-// the annotation may name devices that are missing from the result: CDI devices of an unknown kind, or devices in an
-// unknown form.
+// namedDevices parses another plugin's annotation in any form that the other plugins support. If the annotation might
+// name devices that are missing from the result, all is false. Such devices are CDI devices of an unknown kind, or
+// devices in an unknown form.
 func namedDevices(value string) (devices []namedDevice, all bool) {
 	if len(value) > maxDeviceAnnotation { // guard: author-size
 		return nil, false
@@ -217,7 +223,7 @@ func namedDevices(value string) (devices []namedDevice, all bool) {
 	if strings.TrimSpace(value) == "" {
 		return nil, true
 	}
-	if strings.ContainsAny(value, "&*!") { // anchors and aliases take long to read
+	if strings.ContainsAny(value, "&*!") { // parsing anchors and aliases can take a long time
 		return nil, false
 	}
 	var items []any
@@ -250,7 +256,7 @@ func othersName(name string) bool {
 	return found != nil && slices.Contains(othersKinds, found[1])
 }
 
-// readNamedDevice reads a device's paths and numbers, whatever the keys are called.
+// readNamedDevice reads the paths and numbers of a device, regardless of the names of the keys.
 func readNamedDevice(fields map[string]any) (device namedDevice, read bool) {
 	for _, value := range fields {
 		switch value := value.(type) {

@@ -5,110 +5,122 @@ package policy
 
 import "github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 
-// ConfigFile is the default path of the configuration.
+// ConfigFile is the default path of the configuration file.
 const ConfigFile = "/etc/rdma-spec/config.yaml"
 
-// Config is the administrator's configuration, which is written in /etc/rdma-spec/config.yaml. New turns it into a
-// Policy.
+// Config is the administrator's configuration of nri-rdma. By default, the configuration is in
+// /etc/rdma-spec/config.yaml.
 type Config struct {
-	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or a number of bytes, such as
-	// 16Gi. If the memory limit exceeds the node's memory, memory-limit means the node's memory.
+	// Memlock is the locked-memory limit (RLIMIT_MEMLOCK) of RDMA containers: "unlimited", "memory-limit", or a number of
+	// bytes, such as 16Gi. The value "memory-limit" means the container's memory limit, but at most the size of the node's
+	// memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock determines whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities),
-	// false, requested (only if the pod's spec adds it; users other than root then get it as well), or always (even if the
-	// author dropped all capabilities or memlock is finite). The capability overrides any finite memlock, so always is the
-	// only value that grants it if memlock is not unlimited.
+	// IPCLock determines which RDMA containers get CAP_IPC_LOCK. The value true selects all RDMA containers except those
+	// that drop all capabilities. The value false selects none. The value "requested" selects the RDMA containers whose
+	// pod spec adds CAP_IPC_LOCK, and makes the capability effective for users other than root. The value "always" selects
+	// all RDMA containers, even if they drop all capabilities or have a finite memlock. CAP_IPC_LOCK overrides a finite
+	// memlock, so the values true and "requested" grant CAP_IPC_LOCK only with an unlimited memlock.
 	IPCLock Scalar `json:"ipcLock"`
-	// OptIn sets what makes a container an RDMA container.
+	// OptIn sets the conditions under which a container is an RDMA container.
 	OptIn OptIn `json:"optIn"`
-	// Inject selects the HCAs that are injected into containers without HCAs, and the namespaces where an annotation can
-	// request them.
+	// Inject selects the HCAs that the plugin can inject into containers without an HCA, and the namespaces in which a
+	// pod's annotation can request HCAs.
 	Inject Inject `json:"inject"`
-	// SkipRuntimeHandlers are globs of runtime handlers whose containers the plugin leaves unchanged; "" stands for pods
-	// without a RuntimeClass.
+	// SkipRuntimeHandlers are globs that match runtime handlers. The plugin does not change containers with a matching
+	// handler. The entry "" matches pods without a RuntimeClass.
 	SkipRuntimeHandlers []string `json:"skipRuntimeHandlers"`
-	// Rules set other values for the containers that they match; the first match wins.
+	// Rules override the configuration's general values for matching containers. If several rules match a container, the
+	// first of these rules applies.
 	Rules []Rule `json:"rules"`
 }
 
-// OptIn sets what makes a container an RDMA container.
+// OptIn sets the conditions under which a container is an RDMA container.
 type OptIn struct {
-	// Devices determines whether a container that has one of the node's verbs devices is an RDMA container.
+	// Devices determines whether a container with one of the node's verbs devices is an RDMA container.
 	Devices bool `json:"devices"`
-	// Resources are globs of resource names, such as rdma/*. A container to which the kubelet allocated such a resource is
-	// an RDMA container.
+	// Resources are globs that match resource names, such as rdma/*. If the kubelet allocated a matching resource to a
+	// container, the container is an RDMA container.
 	Resources []string `json:"resources"`
-	// Namespaces are globs of the namespaces in which an annotation alone makes a container an RDMA container.
+	// Namespaces are globs that match namespaces. In a matching namespace, the annotation rdma.noderesource.dev is
+	// sufficient to make a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
-	// DeviceAnnotations are annotation keys, without a scope, such as devices.gke.io. With such an annotation, a pod's
-	// author names devices that another NRI plugin injects. If an annotation names a verbs device, the container is an
-	// RDMA container only if pods in its namespace can opt in by annotation, or if the kubelet allocated an HCA to the
-	// container.
+	// DeviceAnnotations are the keys of annotations, such as devices.gke.io, in which a pod's author can name devices that
+	// another NRI plugin injects. The keys do not include the annotation's scope, such as /pod. If such an annotation
+	// names a verbs device, the container is an RDMA container in only two cases: pods in the container's namespace can
+	// opt in by annotation, or the kubelet allocated an HCA to the container.
 	DeviceAnnotations []string `json:"deviceAnnotations"`
-	// MOFEDRuntimeHandlers are globs of runtime handlers, such as nvidia*. If a container with such a handler has
-	// NVIDIA_MOFED=enabled in its environment, it is an RDMA container, because NVIDIA's container runtime injects HCAs
-	// after NRI plugins run. An image can set the variable. "" stands for pods without a RuntimeClass.
+	// MOFEDRuntimeHandlers are globs that match runtime handlers, such as nvidia*. If a container with a matching handler
+	// has NVIDIA_MOFED=enabled in its environment, the container is an RDMA container. The plugin checks the environment
+	// because NVIDIA's container runtime injects HCAs after NRI plugins run. A container image can set the variable. The
+	// entry "" matches pods without a RuntimeClass.
 	MOFEDRuntimeHandlers []string `json:"mofedRuntimeHandlers"`
 }
 
-// Inject selects the HCAs that are injected into containers without HCAs.
+// Inject selects the HCAs that the plugin can inject into containers without an HCA.
 type Inject struct {
-	// Namespaces are globs of the namespaces in which an annotation can request HCAs. In these namespaces, pods can also
-	// opt in by annotation.
+	// Namespaces are globs that match the namespaces in which an annotation can request HCAs. Pods in matching namespaces
+	// can also opt in by annotation.
 	Namespaces []string `json:"namespaces"`
 	Selectors
 }
 
-// Selectors select HCAs. An HCA is selected if its name, its function, and its NUMA node match, and one of its ports
-// matches in both link layer and netdev. An empty list of link layers, netdevs, or NUMA nodes matches all.
+// Selectors select HCAs. The HCA's name, function, and NUMA node must match. In addition, at least one port of the HCA
+// must match both the link layers and the netdevs. An empty list of link layers, netdevs, or NUMA nodes matches all
+// HCAs.
 type Selectors struct {
-	// Names are globs of HCA names.
+	// Names are globs that match the names of HCAs.
 	Names []string `json:"names"`
-	// Functions are the types of functions: physical, virtual, or scalable. A device plugin may have allocated virtual and
-	// scalable functions to another pod.
+	// Functions are the types of functions to select: physical, virtual, or scalable. A device plugin might have allocated
+	// virtual and scalable functions to another pod.
 	Functions []string `json:"functions"`
-	// LinkLayers are InfiniBand, Ethernet, or both.
+	// LinkLayers are the link layers to select: InfiniBand, Ethernet, or both. An empty list selects both.
 	LinkLayers []string `json:"linkLayers"`
-	// Netdevs are globs of network interface names.
+	// Netdevs are globs that match the names of network interfaces. An empty list matches all HCAs.
 	Netdevs []string `json:"netdevs"`
-	// NUMANodes are the numbers of NUMA nodes; -1 stands for HCAs without a NUMA node.
+	// NUMANodes are the numbers of the NUMA nodes to select. The number -1 selects HCAs without a NUMA node. An empty list
+	// selects all HCAs.
 	NUMANodes []int `json:"numaNodes"`
-	// Management adds the HCA's umad and issm devices, with which a process can disrupt the whole fabric. Only a rule with
-	// match.namespaces can set it.
+	// Management determines whether the plugin also injects the umad and issm devices of an HCA. A process with these
+	// devices can disrupt the whole fabric. Only a rule with match.namespaces can set management to true.
 	Management bool `json:"management"`
 }
 
-// Rule sets other values for the containers that it matches. For keys that a rule omits, the general values apply.
+// Rule overrides general values of the configuration for the containers that the rule matches. If a rule omits a key,
+// the general value of the key applies.
 type Rule struct {
-	// Name is the rule's name in logs, metrics, and explain. The default is rules[N].
+	// Name identifies the rule in logs, in metrics, and in the output of rdma-spec explain. The default name is rules[N],
+	// where N is the index of the rule.
 	Name string `json:"name,omitempty"`
-	// Match selects the containers that the rule applies to. A container must match all keys that are set.
+	// Match selects the containers to which the rule applies. A container must match every key that is set.
 	Match Match `json:"match"`
-	// Memlock replaces the general memlock. It also allows the value unchanged, which sets no limit.
+	// Memlock overrides the general memlock for the rule's containers. The additional value "unchanged" means that the
+	// rule does not change a container's memlock.
 	Memlock Scalar `json:"memlock,omitempty"`
-	// IPCLock replaces the general ipcLock.
+	// IPCLock overrides the general ipcLock for the rule's containers.
 	IPCLock Scalar `json:"ipcLock,omitempty"`
-	// Inject replaces the general selectors. It does not allow annotations in additional namespaces.
+	// Inject overrides the general HCA selectors for the rule's containers. A rule cannot allow annotations in additional
+	// namespaces to request HCAs.
 	Inject *RuleInject `json:"inject,omitempty"`
 }
 
-// RuleInject selects the HCAs that are injected into the containers that a rule matches and that have no HCAs.
+// RuleInject selects the HCAs that the plugin can inject into containers that match the rule and have no HCA.
 type RuleInject struct {
 	Selectors
-	// Always injects the HCAs even if no annotation requests them.
+	// Always determines whether the plugin injects the selected HCAs even if no annotation requests HCAs.
 	Always bool `json:"always"`
 }
 
-// Match selects the containers that a rule applies to. An omitted key matches all containers; a list must not be empty.
+// Match selects the containers to which a rule applies. An omitted key matches all containers. A list must contain at
+// least one glob.
 type Match struct {
-	// Namespaces are globs of namespaces.
+	// Namespaces are globs that match the namespaces of the rule's containers.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Resources are globs of resource names. The kubelet must have allocated one of these resources to the container,
-	// which also makes it an RDMA container.
+	// Resources are globs that match resource names. The kubelet must have allocated a matching resource to the container.
+	// The resource also makes the container an RDMA container.
 	Resources []string `json:"resources,omitempty"`
 }
 
-// Default returns the configuration that is in force if there is no other.
+// Default returns the configuration that is in force if the administrator does not write a configuration.
 func Default() Config {
 	return Config{
 		Memlock: "unlimited",

@@ -12,39 +12,41 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Container is the part of a container that a decision depends on. Facts contains what must be queried elsewhere.
+// Container contains the properties of a container that a decision depends on. Facts contains the facts that must be
+// queried elsewhere.
 type Container struct {
 	Namespace      string `json:"namespace"`
 	Pod            string `json:"pod"`
 	Name           string `json:"name"`
 	RuntimeHandler string `json:"runtimeHandler,omitempty"` // "" if the pod has no RuntimeClass
-	// Annotations are the pod's, from when its sandbox was created. They are never the container's, which the kubelet and
-	// device plugins write. See the function Annotations.
+	// Annotations are the pod's annotations from the time when the pod's sandbox was created. The container's own
+	// annotations are not included, because the kubelet and device plugins write them. See the function Annotations.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	HostNetwork bool              `json:"hostNetwork,omitempty"` // it is in the host's network namespace
+	HostNetwork bool              `json:"hostNetwork,omitempty"` // the container is in the host's network namespace
 
 	Devices []Device `json:"devices,omitempty"` // injected by device plugins, CDI, and DRA drivers
-	// Sandboxed says that the container has its own kernel, which its runtime's type shows. See package sandbox.
+	// Sandboxed is true if the container has its own kernel, according to the type of its runtime. See package sandbox.
 	Sandboxed  bool `json:"sandboxed,omitempty"`
-	AllDevices bool `json:"allDevices,omitempty"` // it can access all of the host's devices, like a privileged container
-	// MOFED says that the container's environment requests HCAs from NVIDIA's container runtime. See the function MOFED.
+	AllDevices bool `json:"allDevices,omitempty"` // access to all of the host's devices, as in a privileged container
+	// MOFED is true if the container's environment requests HCAs from NVIDIA's container runtime. See the function MOFED.
 	MOFED       bool  `json:"mofed,omitempty"`
-	MemoryLimit int64 `json:"memoryLimit,omitempty"` // bytes; 0 if it has none
-	// Injected says that the policy injected all of the container's verbs devices: the kubelet allocated no resource for
-	// them, and the annotation requests no others.
+	MemoryLimit int64 `json:"memoryLimit,omitempty"` // bytes; 0 if the container has no memory limit
+	// Injected is true if the policy injected all verbs devices of the container. The kubelet allocated no resource for
+	// these devices, and the annotation requests no other devices.
 	Injected bool `json:"injected,omitempty"`
-	// Memlock is the container's limit, as far as it is known; zero if the runtime does not report it.
+	// Memlock is the container's current memlock, or zero if the runtime does not report it.
 	Memlock spec.Rlimit `json:"memlock"`
 }
 
-// Allotted is a resource that the kubelet allocated to containers, as the kubelet reports it.
+// Allotted is a resource that the kubelet reports as allocated to containers.
 type Allotted struct {
 	Resource string `json:"resource"` // such as rdma/hca_shared_devices_a
-	// Devices are the IDs that the device plugin assigned to the allocated devices. With SR-IOV, they are PCI addresses.
+	// Devices are the IDs that the device plugin assigned to the allocated devices. The IDs of SR-IOV devices are PCI
+	// addresses.
 	Devices []string `json:"devices,omitempty"`
 }
 
-// Device is a container's device, before the policy injects any.
+// Device is a device that a container has before the policy injects devices.
 type Device struct {
 	Path  string `json:"path"`
 	Type  string `json:"type"` // c, b, u, or p
@@ -52,8 +54,8 @@ type Device struct {
 	Minor int64  `json:"minor"`
 }
 
-// AllDevices reports whether a device cgroup's last rule for all devices allows them, as it does for a privileged
-// container.
+// AllDevices reports whether a device cgroup allows access to all devices, as for a privileged container. If several
+// rules apply to all devices, the last of these rules decides.
 func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
 	allowed := false
 	every := func(n *int64) bool { return n == nil || *n < 0 }
@@ -65,12 +67,12 @@ func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
 	return allowed
 }
 
-// MOFEDVariable is the prefix of the environment variable that MOFED looks for.
+// MOFEDVariable is the name of the environment variable that the function MOFED reads, with an equals sign.
 const MOFEDVariable = "NVIDIA_MOFED="
 
-// MOFED reports whether an environment requests HCAs from NVIDIA's container runtime, which injects them after NRI
-// plugins run. The variable is NVIDIA_MOFED=enabled. If it is set several times, the last value applies, as it does in
-// that runtime.
+// MOFED reports whether an environment contains NVIDIA_MOFED=enabled, which requests HCAs from NVIDIA's container
+// runtime. NVIDIA's container runtime injects the HCAs after NRI plugins run. If the variable is set several times, the
+// last value applies, as in NVIDIA's container runtime.
 func MOFED(environment []string) (enabled bool) {
 	for _, variable := range environment {
 		if value, found := strings.CutPrefix(variable, MOFEDVariable); found {
@@ -80,38 +82,43 @@ func MOFED(environment []string) (enabled bool) {
 	return enabled
 }
 
-// Facts is what a decision depends on apart from the container: facts about the node, and what the kubelet reports
-// about the container. Each fact that needs a call is a function, which Decide calls only if it has to.
+// Facts contains facts about the node, and the kubelet's reports about a container. A decision depends on these facts
+// in addition to the container's properties. A fact that requires a query is a function, which Decide calls only if the
+// decision depends on the fact.
 type Facts struct {
 	// Resources returns the names of the resources that the kubelet allocated to the container, such as
-	// rdma/hca_shared_devices_a. Known is false if the kubelet's answer does not cover the container, as for an ordinary
-	// init container; the names are then those that are certain. Decide calls it at most once. It is nil if there is no
-	// kubelet; a decision that needs the answer is then made as if the kubelet had failed.
+	// rdma/hca_shared_devices_a. If the kubelet's answer does not cover the container, known is false, and names contains
+	// only resources that are certainly allocated. For example, the answer does not cover an ordinary init container.
+	// Decide calls Resources at most once. If the node has no kubelet, Resources is nil, and Decide acts as if the kubelet
+	// had failed.
 	Resources func() (names []string, known bool, err error)
-	// PodHolds returns the resources that the kubelet allocated to the pod's containers, and whether one of them has a
-	// resource claim. Decide calls it at most once, and only if the pod's annotation cannot make this container an RDMA
-	// container. The error is ErrNoKubelet on a node without a kubelet. It is nil if there is nothing to query.
+	// PodHolds returns the resources that the kubelet allocated to the pod's containers, and whether one of these
+	// containers has a resource claim. Decide calls PodHolds at most once, and only if the pod's annotation cannot make
+	// this container an RDMA container. On a node without a kubelet, the error is ErrNoKubelet. If the pod's resources
+	// cannot be queried, PodHolds is nil.
 	PodHolds func() (held []Allotted, claims bool, err error)
-	// Verbs reports whether a number is that of a verbs device. Decide calls it for each of the container's character
-	// devices.
+	// Verbs returns the verbs device with the given device number, and whether this device exists. Decide calls Verbs for
+	// the container's character devices.
 	Verbs func(hca.Number) (hca.Device, bool, error)
-	// HCAs returns the node's HCAs. The node is stale if a device may have come or gone since it was read. Decide calls it
-	// at most once, and only if the container may get devices. See ReadNow.
+	// HCAs returns the inventory of the node's HCAs. The inventory is stale if a device might have been added or removed
+	// since the node was read. Decide calls HCAs at most once, and only if the container might get devices. See ReadNow.
 	HCAs func() (node *hca.Inventory, stale bool, err error)
-	// Known returns the HCAs that are known, stale or not, without waiting. The function or its result is nil if none are
-	// known.
+	// Known returns the known HCAs without waiting, even if they are stale. If no HCAs are known, Known or its result is
+	// nil.
 	Known func() *hca.Inventory
-	// Startable returns the highest memlock with which the runtime can start a container. It is nil or returns 0 if that
-	// is unknown.
+	// Startable returns the highest memlock with which the runtime can start a container. If this memlock is unknown,
+	// Startable is nil or returns 0.
 	Startable func() spec.Limit
-	// ReadAgain reads the node's HCAs once more. Decide calls it at most once, and only if a device may have come or gone
-	// since HCAs read them. It is nil if they cannot be read again.
+	// ReadAgain rereads the node's HCAs. Decide calls ReadAgain at most once, and only if a device might have been added
+	// or removed since the call of HCAs. If the HCAs cannot be reread, ReadAgain is nil.
 	ReadAgain func() (node *hca.Inventory, stale bool, err error)
-	// Memory is the node's memory in bytes, which caps a container's memory limit; 0 if it is unknown.
+	// Memory is the size of the node's memory in bytes, or 0 if the size is unknown. A higher memory limit of a container
+	// counts as this size.
 	Memory int64
 }
 
-// ReadNow returns Facts.HCAs of a program that reads the node's HCAs for the decision, so that they are not stale.
+// ReadNow returns a function for Facts.HCAs that reads the node's HCAs during the decision. The HCAs are therefore
+// never stale.
 func ReadNow(read func() (*hca.Inventory, error)) func() (node *hca.Inventory, stale bool, err error) {
 	return func() (*hca.Inventory, bool, error) {
 		node, err := read()
@@ -119,67 +126,74 @@ func ReadNow(read func() (*hca.Inventory, error)) func() (node *hca.Inventory, s
 	}
 }
 
-// Signal is why a container is an RDMA container.
+// Signal is the reason why a container is an RDMA container.
 type Signal string
 
-// The signals.
+// The following constants are the values of Signal.
 const (
 	SignalNone        Signal = "none"
-	SignalAnnotation  Signal = "annotation"  // its author opted in where the configuration allows it
-	SignalDevice      Signal = "device"      // it has one of this node's verbs devices
+	SignalAnnotation  Signal = "annotation"  // the pod's author opted in, and the configuration allows the opt-in
+	SignalDevice      Signal = "device"      // the container has one of the node's verbs devices
 	SignalEnvironment Signal = "environment" // NVIDIA's runtime injects HCAs, and the configuration lists the handler
-	SignalResource    Signal = "resource"    // it was allocated a resource that the configuration lists
+	SignalResource    Signal = "resource"    // the kubelet allocated a resource that the configuration lists
 )
 
-// Decision is what a container gets, or why it gets nothing, in the words that logs, metrics, explain, and status use.
+// Decision contains the grant of a container, or the reason why the container gets no grant. Logs, metrics, and the
+// commands explain and status use the values of Decision.
 type Decision struct {
-	// Signal is why the container is an RDMA container.
+	// Signal is the reason why the container is an RDMA container.
 	Signal Signal `json:"signal"`
-	// Evidence is the device, resource, or annotation key that is the signal.
+	// Evidence is the device, resource, annotation key, or environment variable that makes the container an RDMA
+	// container.
 	Evidence string `json:"evidence,omitempty"`
-	// Rule is the rule that applies; "default" if none matches; all candidates if it is unknown which one applies.
+	// Rule is the name of the rule that applies. If no rule matches, the name is "default". If the applicable rule is
+	// unknown, Rule lists all candidates.
 	Rule string `json:"rule,omitempty"`
 
-	// Grant is what the container gets.
+	// Grant contains the memlock, the capability, and the devices that the policy grants to the container.
 	Grant *spec.Grant `json:"grant,omitempty"`
-	// Refusal is why the container cannot be created.
+	// Refusal is the reason why the container cannot be created.
 	Refusal *Refusal `json:"refusal,omitempty"`
-	// Reason is why there is neither a grant nor a refusal; "" if nothing requested a grant.
+	// Reason explains why the container gets neither a grant nor a refusal. If nothing requested a grant, Reason is "".
 	Reason string `json:"reason,omitempty"`
-	// Authored is the annotation with which the pod's author may have named the verbs device, so that the device is not a
-	// signal; "" if this made no difference.
+	// Authored is the key of the annotation in which the pod's author might have named the container's verbs device. Such
+	// a device does not make the container an RDMA container. If no annotation affected the decision in this way, Authored
+	// is "".
 	Authored string `json:"authored,omitempty"`
-	// Unknown is true if the kubelet did not report all resources of the container, so that its grant may be too small.
+	// Unknown is true if the kubelet did not report all resources of the container. The grant might therefore be too
+	// small.
 	Unknown bool `json:"unknown,omitempty"`
-	// LeftOut are the HCAs that were excluded when all HCAs were requested, each with the state of its port or its fault.
+	// LeftOut are the HCAs that were excluded when all HCAs were requested. Each entry contains the HCA's name, and the
+	// state of its port or its fault.
 	LeftOut []string `json:"leftOut,omitempty"`
-	// Warnings are facts that an administrator should know, and that do not change the decision.
+	// Warnings are facts that an administrator should know but that do not change the decision.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Refusal is why a container cannot be created. The message is one line that says what failed, why, and what to do.
+// Refusal is the reason why a container cannot be created. Message is one line that describes the failure, its reason,
+// and its fix.
 type Refusal struct {
-	// Cause is the reason in one word.
+	// Cause is the reason for the refusal in one word.
 	Cause Cause `json:"reason"`
-	// Message is the error that the runtime reports.
+	// Message is the error message that the runtime reports.
 	Message string `json:"message"`
 }
 
 // Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
-// Cause is the reason for a refusal, one word from a fixed set.
+// Cause is a one-word reason for a refusal.
 type Cause string
 
-// The causes.
+// The following constants are the values of Cause.
 const (
 	CauseUnreadable  Cause = "unreadable"   // the annotation is invalid
 	CauseNamespace   Cause = "namespace"    // the policy does not allow the request in this namespace
 	CauseCeiling     Cause = "ceiling"      // the annotation requests more than the policy grants
-	CauseMemoryLimit Cause = "memory-limit" // memlock is the memory limit, but there is none
+	CauseMemoryLimit Cause = "memory-limit" // memlock is memory-limit, but the container has no memory limit
 	CauseHCA         Cause = "hca"          // the node's HCAs cannot be injected, or are not known
 	CauseNoSuchHCA   Cause = "no-such-hca"  // the annotation requests an HCA that the container cannot use on this node
 	CauseDevicePath  Cause = "device-path"  // the path of a device to inject is in use
 	CauseKubelet     Cause = "kubelet"      // the kubelet did not report the container's resources
-	CauseNoPolicy    Cause = "no-policy"    // there is no valid configuration
+	CauseNoPolicy    Cause = "no-policy"    // the node has no valid configuration
 )

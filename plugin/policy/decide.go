@@ -12,8 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Decide decides what a container gets. It is the only code that does. It returns early, without a call, for a
-// container without a signal.
+// Decide makes the decision about a container's grant. No other code makes this decision. For a container without a
+// signal, Decide returns as early as possible, without queries.
 func (p *Policy) Decide(c Container, facts Facts) Decision {
 	d := &evaluation{Policy: p, container: c, facts: facts}
 	d.Signal = SignalNone
@@ -24,17 +24,17 @@ func (p *Policy) Decide(c Container, facts Facts) Decision {
 	return d.Decision
 }
 
-// evaluation is the state of a decision that is being made.
+// evaluation is the state of a decision in progress.
 type evaluation struct {
 	*Policy
 	Decision
 	container Container
 	facts     Facts
 
-	annotated, own bool // there is an annotation; it is for this container alone
+	annotated, own bool // the pod has an annotation; the annotation applies to this container alone
 	request        request
 	held           *hca.Device // one of the container's verbs devices
-	unknown        error       // why the container's verbs devices are unknown
+	unknown        error       // the reason why the container's verbs devices are unknown
 	resources      resources
 }
 
@@ -49,7 +49,7 @@ func (d *evaluation) decide() *Refusal {
 		case skipped:
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
 		default:
-			d.Reason = fmt.Sprintf("runtime handler %s runs it on a separate kernel", quoted(c.RuntimeHandler))
+			d.Reason = fmt.Sprintf("runtime handler %s runs the container on a separate kernel", quoted(c.RuntimeHandler))
 		}
 		return nil
 	}
@@ -78,7 +78,7 @@ func (d *evaluation) decide() *Refusal {
 	return d.grant(candidates)
 }
 
-// withoutPolicy decides if there is no valid configuration.
+// withoutPolicy makes the decision if the node has no valid configuration.
 func (d *evaluation) withoutPolicy() *Refusal {
 	held := d.heldVerbs()
 	switch {
@@ -92,12 +92,12 @@ func (d *evaluation) withoutPolicy() *Refusal {
 		return d.leaveAlone()
 	}
 	return refuse(CauseNoPolicy,
-		"it is an RDMA container, but the plugin has no valid configuration: %s: "+
-			"correct the file; the plugin reloads it", oneLine(d.missing.Error()))
+		"the container is an RDMA container, but the plugin has no valid configuration: %s: "+
+			"correct the configuration file (the plugin then reloads it)", oneLine(d.missing.Error()))
 }
 
-// withoutSignal decides about a container without a signal. The container is left unchanged unless its author requested
-// something.
+// withoutSignal makes the decision about a container without a signal. If the pod's author requested a grant, the
+// container might be refused. If the author requested nothing, the container is left unchanged.
 func (d *evaluation) withoutSignal() *Refusal {
 	if !d.annotated {
 		return d.leaveAlone()
@@ -105,32 +105,31 @@ func (d *evaluation) withoutSignal() *Refusal {
 	return d.refuseAnnotation()
 }
 
-// leaveAlone leaves a container unchanged for which nobody requested more than it has. It sets the reason, if there is
-// one.
+// leaveAlone leaves a container unchanged, because nobody requested a larger grant for the container. If the decision
+// needs an explanation, leaveAlone sets the reason.
 func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
-		d.Reason = fmt.Sprintf("the container's verbs device might come from the pod's annotation %s; a device that "+
-			"an annotation requests makes a container an RDMA container only in a namespace where pods can opt in by "+
-			"annotation: "+
+		d.Reason = fmt.Sprintf("the container's verbs device might come from the pod's annotation %s, and pods in this "+
+			"namespace cannot opt in by annotation: "+
 			"request the RDMA device plugin's resource, or add namespace %s to optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
 			d.Reason += "; " + d.resources.problem()
 		}
 	case d.annotated:
-		d.Reason = "the pod's annotation only lowers values, which does not make the container an RDMA container, and " +
-			"nothing else does"
+		d.Reason = "the pod's annotation only lowers values, and nothing makes the container an RDMA container"
 	case d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):
-		d.Reason = "it is privileged and can access all devices, so the devices do not make it an RDMA container"
+		d.Reason = "the container is privileged and can access all devices, so its devices do not make the container " +
+			"an RDMA container"
 	}
 	return nil
 }
 
-// refuseAnnotation refuses a container whose annotation cannot make it an RDMA container, unless the annotation applies
-// to the whole pod and is meant for other containers.
+// refuseAnnotation refuses a container whose annotation cannot make the container an RDMA container. If the annotation
+// applies to the whole pod and is meant for other containers, refuseAnnotation leaves the container unchanged.
 func (d *evaluation) refuseAnnotation() *Refusal {
 	switch {
 	case d.unknown != nil:
@@ -152,12 +151,12 @@ func (d *evaluation) refuseAnnotation() *Refusal {
 				"or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
 	d.Reason = "the pod has been allocated " + holds +
-		", so its annotation applies only to its RDMA containers, and this container is not one of them"
+		", so the pod's annotation applies only to RDMA containers, and this container is not one"
 	return nil
 }
 
-// podsRDMA returns the RDMA resource or claim that the kubelet allocated to the container's pod, if an annotation for
-// the whole pod can refer to it; "" if there is none, or the node has no kubelet.
+// podsRDMA returns the RDMA resource or claim that the kubelet allocated to the container's pod, if the annotation
+// applies to the whole pod. If the pod has no such resource or claim, or the node has no kubelet, the result is "".
 func (d *evaluation) podsRDMA() (string, *Refusal) {
 	ask := d.facts.PodHolds
 	if d.own || ask == nil { // guard: own-annotation-pod, else ask == nil
@@ -177,10 +176,10 @@ func (d *evaluation) podsRDMA() (string, *Refusal) {
 	return "", nil
 }
 
-const devicesUnknown = "cannot tell whether the container has verbs devices: %s: run rdma-spec devices on the node"
+const devicesUnknown = "cannot determine whether the container has verbs devices: %s: run rdma-spec devices on the node"
 
-// grant sets the grant from what the candidates grant and what was requested. Each field is the least of the
-// candidates' values, since any candidate may be the rule that matches.
+// grant sets the grant according to the candidates and the request. Each field is the lowest of the candidates' values,
+// because any candidate might be the rule that matches.
 func (d *evaluation) grant(candidates []*rule) *Refusal {
 	limit, refusal := d.memlock(candidates)
 	if refusal != nil {
@@ -202,7 +201,7 @@ func (d *evaluation) grant(candidates []*rule) *Refusal {
 	return nil
 }
 
-// memlock returns the limit to grant; 0, which is the least, leaves the container's limit unchanged.
+// memlock returns the limit to grant. The lowest limit, 0, leaves the container's limit unchanged.
 func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	ceiling := spec.Unlimited
 	for _, r := range candidates {
@@ -221,21 +220,21 @@ func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	asked, ok := d.bytes(*d.request.memlock)
 	switch {
 	case !ok: // guard: asked-memory-limit
-		return 0, refuse(CauseMemoryLimit, "the annotation requests memlock: memory-limit, but the container has no "+
+		return 0, refuse(CauseMemoryLimit, "the annotation sets memlock to memory-limit, but the container has no "+
 			"memory limit: set resources.limits.memory, or request a number of bytes")
 	case asked > ceiling && ceiling == 0: // guard: memlock-unchanged
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s leaves memlock unchanged: remove "+
+		return 0, refuse(CauseCeiling, "the annotation requests memlock %s, but %s leaves memlock unchanged: remove "+
 			"memlock from the annotation", asked, d.ruleNames(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s grants at most %s: lower the request",
+		return 0, refuse(CauseCeiling, "the annotation requests memlock %s, but %s grants at most %s: lower the request",
 			asked, d.ruleNames(candidates), ceiling)
 	}
 	return asked, nil
 }
 
-// startable lowers a limit to one with which the runtime can start the container. Without the right to raise its own
-// hard limit, the runtime fails to start containers with a higher one. A limit that the author requested is refused,
-// not lowered.
+// startable lowers a limit to the highest limit with which the runtime can start the container. A runtime that cannot
+// raise its own hard limit fails to start containers with a higher limit. If the pod's author requested a limit that is
+// too high, startable refuses the container instead.
 func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if d.facts.Startable == nil {
 		return limit, nil
@@ -245,18 +244,20 @@ func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 		return limit, nil
 	}
 	const remedy = "the container runtime lacks CAP_SYS_RESOURCE in the node's user namespace, and its own hard " +
-		"limit is lower: set LimitMEMLOCK=infinity in its unit, or give it the capability, and restart it"
+		"limit is lower: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime the capability, and " +
+		"then restart the runtime"
 	if d.request.memlock != nil {
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, "+
-			"but no container with more than %s can start: %s",
+		return 0, refuse(CauseCeiling, "the annotation requests memlock %s, "+
+			"but no container with more than %s can start, because %s",
 			limit, most, remedy)
 	}
 	d.warn("memlock is lowered from %s to %s so that the container can start: %s", limit, most, remedy)
 	return most, nil
 }
 
-// bytes returns a memlock's limit in bytes for the container, and whether there is one: memory-limit has none if the
-// container has no memory limit. The limit is at most the node's memory, since a pod's author can write any number.
+// bytes returns the limit in bytes that a memlock means for the container. If the memlock is memory-limit and the
+// container has no memory limit, ok is false. A memory limit counts as at most the node's memory, because a pod's
+// author can write any number.
 func (d *evaluation) bytes(m memlock) (limit spec.Limit, ok bool) {
 	if !m.memoryLimit {
 		return m.limit, true
@@ -268,8 +269,9 @@ func (d *evaluation) bytes(m memlock) (limit spec.Limit, ok bool) {
 	return spec.Limit(bytes), bytes > 0
 }
 
-// ipcLock returns what the rule grants, or less. If the rule excludes containers that dropped all capabilities, a
-// request does not include them: an administrator may have dropped the capabilities with Pod Security.
+// ipcLock returns the rule's grant of CAP_IPC_LOCK, or less if the annotation requests less. If the rule excludes
+// containers that drop all capabilities, a request does not include these containers, because an administrator might
+// have dropped the capabilities with Pod Security.
 func (d *evaluation) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	mode := ipcLockAlways
 	for _, r := range candidates {
@@ -287,7 +289,7 @@ func (d *evaluation) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock
 	case given != spec.IPCLockNo:
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
 	case mode == ipcLockFalse || limit == 0:
-		return "", refuse(CauseCeiling, "the annotation requests ipcLock, but %s does not grant it: remove ipcLock "+
+		return "", refuse(CauseCeiling, "the annotation requests ipcLock, but %s does not grant IPC_LOCK: remove ipcLock "+
 			"from the annotation", d.ruleNames(candidates))
 	default:
 		return "", refuse(CauseCeiling, "the annotation requests ipcLock, "+

@@ -11,8 +11,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// devices returns the devices to inject: those of the requested HCAs that every candidate selects. A container that
-// already has verbs devices gets no others.
+// devices returns the devices to inject, which are the devices of the requested HCAs that every candidate selects. A
+// container that already has verbs devices gets no other devices.
 func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
 	ruleInjects := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
@@ -24,7 +24,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case asked.isPresent() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation requests devices, "+
 			"but the policy does not allow them to be injected in namespace %s: "+
-			"add the namespace to inject.namespaces, or remove the key devices from the annotation",
+			"add the namespace to inject.namespaces, or remove the devices key from the annotation",
 			quoted(d.container.Namespace))
 	case !asked.isPresent() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
@@ -55,10 +55,11 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 
 var errMoved = errors.New("the node's RDMA devices keep changing: the kubelet retries the creation of the container")
 
-// checkPlaces returns nil if the kernel, which it asks without waiting for an HCA, reports each device number at the
-// same place as the inventory does. The number may have passed to another HCA's device, even after the inventory was
-// read: for an HCA that did not answer, the inventory contains its former state. Devices of HCAs that share a bus have
-// no place, and are accepted unless the inventory is stale.
+// checkPlaces returns nil if each device number has the same place in the kernel as in the inventory. checkPlaces asks
+// the kernel without waiting for an HCA. The check is necessary because a number might have passed to the device of
+// another HCA, even after the inventory was read. If an HCA did not answer, the inventory contains the former state of
+// the HCA. Devices of HCAs that share a bus have no place. checkPlaces accepts these devices unless the inventory is
+// stale.
 func (d *evaluation) checkPlaces(devices []hca.Device, stale bool) error {
 	for _, dev := range devices {
 		if dev.Place == "" && !stale { // guard: place-unknown, else dev.Place == ""
@@ -86,7 +87,7 @@ func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects
 		}
 		return nil, refuse(CauseNoSuchHCA, "the annotation requests devices, but %s: "+
 			"set hostNetwork: true, have a CNI plugin move an HCA into the pod, "+
-			"or remove the key devices from the annotation", why)
+			"or remove the devices key from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
 	if refusal != nil || len(chosen) == 0 {
@@ -96,8 +97,8 @@ func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects
 	return devices, d.pathTaken(devices)
 }
 
-// Injects reports whether the policy may have injected the verbs devices of a running container. It sets Container's
-// Injected where there is no record of what the policy injected.
+// Injects reports whether the policy might have injected the verbs devices of a running container. Callers that have no
+// record of the injected devices set Container.Injected to this result.
 func (p *Policy) Injects(c Container) bool {
 	value, _, annotated := annotation(c.Annotations, c.Name)
 	asked, err := parseAnnotation(value)
@@ -108,10 +109,10 @@ func (p *Policy) Injects(c Container) bool {
 		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.matchesNamespace(&c) })
 }
 
-// inventory calls a function that reads the node's HCAs; it is nil if they cannot be read now.
+// inventory calls read to read the node's HCAs. If the HCAs cannot be read now, read is nil.
 func (d *evaluation) inventory(read func() (*hca.Inventory, bool, error),
 ) (node *hca.Inventory, stale bool, refusal *Refusal) {
-	err := errors.New("they changed after they were read")
+	err := errors.New("the HCAs changed after they were read")
 	if read != nil {
 		node, stale, err = read()
 	}
@@ -122,7 +123,7 @@ func (d *evaluation) inventory(read func() (*hca.Inventory, bool, error),
 	return node, stale, nil
 }
 
-// devicesOf returns the devices of the chosen HCAs, and the node's rdma_cm.
+// devicesOf returns the devices of the chosen HCAs, and the node's rdma_cm device.
 func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
 	management := allGrantManagement(candidates)
 	devices = make([]hca.Device, 0, len(chosen)+1)
@@ -144,16 +145,16 @@ func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates
 	return devices
 }
 
-// pathTaken refuses to inject a device at another device's path, which would replace a device that the container
-// requested.
+// pathTaken refuses to inject a device at the path of another device. The injection would replace a device that the
+// container requested.
 func (d *evaluation) pathTaken(devices []hca.Device) *Refusal {
 	for _, granted := range devices {
 		for _, present := range d.container.Devices {
 			same := isCharacter(present) && present.number() == granted.Number
 			if path.Clean(present.Path) == granted.Path && !same { // guard: path-taken
 				return refuse(CauseDevicePath,
-					"the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: "+
-						"move that device to another path",
+					"the container has another device at %s (type %s, %d:%d), where device %d:%d would be injected: "+
+						"move the container's device to another path",
 					granted.Path, quoted(present.Type), present.Major, present.Minor, granted.Major, granted.Minor)
 			}
 		}

@@ -104,7 +104,7 @@ func unreadable(testing.TB) Facts {
 		Verbs: func(hca.Number) (hca.Device, bool, error) {
 			return hca.Device{}, false, errors.New("list verbs devices: input/output error")
 		},
-		HCAs: ReadNow(func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") }),
+		HCAs: ReadNow(func() (*hca.Inventory, error) { return nil, errors.New("cannot list HCAs: input/output error") }),
 	}
 }
 

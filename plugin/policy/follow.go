@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// settle is how long a configuration's directory must be quiet before the file is read.
+	// settle is the time for which the configuration's directory must remain unchanged before the file is read.
 	settle = 50 * time.Millisecond
-	// readAgain is how often the file is read even if no change is reported. No change is reported if the file is a link
-	// to another directory, for example.
+	// readAgain is the interval at which the file is read even if the kernel reports no change. For example, the kernel
+	// reports no change if the file is a link to another directory.
 	readAgain = 10 * time.Second
 )
 
-// File is a configuration file that is reloaded. Its methods are for one goroutine at a time.
+// File is a configuration file that is reloaded. Only one goroutine at a time can call the methods of a File.
 type File struct {
 	Path string
-	// Optional says that the file need not exist. If it existed and was removed, that is an error nevertheless.
+	// Optional is true if the file need not exist. The removal of an existing file is an error even if Optional is true.
 	Optional bool
 
-	last   *Config // that was read last; nil if none was
-	failed string  // the last error that was returned; "" if the file has been good since
+	last   *Config // the configuration that was read last; nil if no configuration was read
+	failed string  // the last error that Read returned; "" if the file has been valid since that error
 }
 
-// Read reads the file. It returns what changed since the last call: a new policy, or a new error, or neither.
+// Read reads the file. If the configuration changed since the last call, Read returns the new policy. If reading fails
+// with a new error, Read returns the error.
 func (f *File) Read() (*Policy, error) {
 	p, err := Load(f.Path)
 	switch {
@@ -54,8 +55,9 @@ func (f *File) Read() (*Policy, error) {
 	return nil, err
 }
 
-// Follow reads the file whenever it changes (for example because the kubelet replaces a ConfigMap's links), and
-// whenever again receives a signal, until the context is done. It calls use with each new policy or error.
+// Follow reads the file after each change, for example when the kubelet replaces a ConfigMap's links. Follow also reads
+// the file after each signal on the channel. Follow calls use with each new policy or error, and returns when the
+// context is done.
 func (f *File) Follow(ctx context.Context, again <-chan os.Signal, use func(*Policy, error)) {
 	dir := watch.New(filepath.Dir(f.Path), watch.Contents)
 	defer dir.Close()

@@ -114,8 +114,8 @@ func TestDevices(t *testing.T) {
 			"{management: true, always: true}}]}"
 		always     = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}"
 		everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
-		down       = "the container requests HCAs that have no ACTIVE port; they are injected anyway: mlx5_0"
-		physical   = "the container gets physical functions whose virtual or scalable functions may belong to other " +
+		down       = "the container requests HCAs without an ACTIVE port, and these HCAs are injected anyway: mlx5_0"
+		physical   = "the container gets physical functions whose virtual or scalable functions might belong to other " +
 			"pods: mlx5_bond_0"
 		manages = `rule "fabric" grants the management devices of %s, with which the container can disrupt the whole fabric`
 	)
@@ -128,8 +128,8 @@ func TestDevices(t *testing.T) {
 		return subject{Container: Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}}
 	}
 	ignored := func(hcas string) string {
-		return "the pod's annotation requests devices: all, but the container already has verbs devices, so those of " +
-			hcas + " are not injected: request devices only for the containers that need them, with annotation " +
+		return "the pod's annotation requests devices: all, but the container already has verbs devices, so the devices of " +
+			hcas + " are not injected: request devices only for the containers that need them, with the annotation " +
 			AnnotationKey +
 			"/container.NAME"
 	}
@@ -165,7 +165,7 @@ func TestDevices(t *testing.T) {
 			[]string{ignored("mlx5_1, mlx5_bond_0")}},
 		"holds-one-of-unread-ones-pod-asks-for-all": {unlistedHCAs, listed, annotated("ml-a", "{devices: all}", heldVerbs(1)),
 			nil, []string{"the pod's annotation requests devices: all, but the container already has verbs " +
-				"devices, so none are injected"}},
+				"devices, so no devices are injected"}},
 		"holds-all-that-all-means": {a100, selecting("names: [mlx5_1]"), own("{devices: all}", heldVerbs(1)), nil, nil},
 		"holds-all-that-is-active": {a100, listed, own("{devices: all}", heldVerbs(1), heldVerbs(2)), nil, nil},
 		"all-that-the-policy-injected": {a100, listed, own("{devices: all}", heldVerbs(1)).with(func(c *subject) {

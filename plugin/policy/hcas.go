@@ -10,19 +10,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// notHeld refuses a container that has verbs devices and requests HCAs other than theirs. It only warns if the
-// annotation requests all HCAs and applies to the whole pod, since it may be meant for other containers.
+// notHeld refuses a container that has verbs devices and requests other HCAs. If the annotation requests all HCAs and
+// applies to the whole pod, notHeld only warns, because the annotation might be meant for other containers.
 func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	asked := d.request.devices
 	if !asked.isPresent() || asked.all && d.container.Injected {
 		return nil
 	}
-	node, _, refusal := d.inventory(d.facts.HCAs) // also gives devices their HCAs' names
+	node, _, refusal := d.inventory(d.facts.HCAs) // this call also adds the HCAs' names to devices
 	switch {
 	case refusal == nil:
 	case asked.all && !d.own:
 		d.warn("the pod's annotation requests devices: all, " +
-			"but the container already has verbs devices, so none are injected")
+			"but the container already has verbs devices, so no devices are injected")
 		return nil
 	default:
 		return refusal
@@ -34,23 +34,24 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 		return d.holdsHCA(h.Name) || !includedInAll(candidates, &h)
 	})
 	const ignored = "annotation requests devices: all, " +
-		"but the container already has verbs devices, so those of %s are not injected: "
+		"but the container already has verbs devices, so the devices of %s are not injected: "
 	switch {
 	case len(others) == 0:
 		return nil
 	case d.own: // guard: all-not-held
 		return refuse(CauseCeiling, "the "+ignored+
-			"remove the key devices from the annotation, or request those HCAs from their device plugin",
+			"remove the devices key from the annotation, or request those HCAs from their device plugin",
 			shortList(others, nameOf))
 	}
 	d.warn("the pod's "+ignored+
-		"request devices only for the containers that need them, with annotation "+AnnotationKey+"/container.NAME",
+		"request devices only for the containers that need them, with the annotation "+AnnotationKey+"/container.NAME",
 		shortList(others, nameOf))
 	return nil
 }
 
-// includedInAll reports whether a request for all HCAs includes an HCA, whether or not the HCA has a fault. An HCA that
-// was not read, since the policy does not inject it, may be active. The devices of an HCA that was read are not.
+// includedInAll reports whether a request for all HCAs includes an HCA, even if the HCA has a fault. An HCA that was
+// not read, because the policy does not inject it, counts as active. includedInAll ignores the HCA's devices, because
+// they might not have been read.
 func includedInAll(candidates []*rule, h *hca.HCA) bool {
 	if h.Unread != "" {
 		return everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(h) })
@@ -64,14 +65,14 @@ func (d *evaluation) namesNotHeld(names []string) *Refusal {
 		if !d.holdsHCA(name) { // guard: not-held
 			return refuse(CauseCeiling,
 				"the annotation requests HCA %s, "+
-					"but the container already has other verbs devices, so none are injected: "+
-					"remove the key devices from the annotation, or request that HCA from its device plugin", quoted(name))
+					"but the container already has other verbs devices, so no devices are injected: "+
+					"remove the devices key from the annotation, or request that HCA from its device plugin", quoted(name))
 		}
 	}
 	return nil
 }
 
-// holdsHCA reports whether the container has a device with which programs use the HCA of this name.
+// holdsHCA reports whether the container has a device with which programs use the given HCA.
 func (d *evaluation) holdsHCA(name string) bool {
 	return slices.ContainsFunc(d.container.Devices, func(held Device) bool {
 		if !isCharacter(held) {
@@ -82,8 +83,8 @@ func (d *evaluation) holdsHCA(name string) bool {
 	})
 }
 
-// chooseHCAs returns the HCAs whose devices are injected. There is at least one, unless it is unknown which candidate
-// applies and nothing was requested.
+// chooseHCAs returns the HCAs whose devices are injected. Without a refusal, the result is empty only if several
+// candidates might apply and the annotation requests no devices.
 func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
 	names := d.request.devices.names
 	if len(names) > 0 {
@@ -107,16 +108,17 @@ func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen
 		}
 	}
 	if len(physical) > 0 {
-		d.warn("the container gets physical functions whose virtual or scalable functions may belong to other pods: %s",
+		d.warn("the container gets physical functions whose virtual or scalable functions might belong to other pods: %s",
 			shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
-		d.warn("the container requests HCAs that have no ACTIVE port; they are injected anyway: %s", shortList(down, nameOf))
+		d.warn("the container requests HCAs without an ACTIVE port, and these HCAs are injected anyway: %s",
+			shortList(down, nameOf))
 	}
 	return chosen, refusal
 }
 
-// allHCAs returns every HCA for RDMA that all candidates' selectors match and that has an ACTIVE port.
+// allHCAs returns every HCA that is meant for RDMA, has an ACTIVE port, and matches the selectors of all candidates.
 func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	var broken, left []string
@@ -142,15 +144,15 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	}
 	d.LeftOut = slices.Concat(broken, left)
 	switch {
-	// A candidate alone never causes a refusal.
+	// Without a request, a rule that might not apply must not cause a refusal.
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.isPresent():
 		return nil, nil
 	case len(chosen) == 0 && len(broken) > 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected; left out: %s: "+
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected: %s: "+
 			"run rdma-spec devices on the node", shortList(broken, itself))
 	case len(chosen) == 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected: "+
-			"rule %q needs one that its selectors match and that has an ACTIVE port; the node has %s: "+
+			"rule %q needs an HCA that has an ACTIVE port and matches the rule's selectors; the node has %s: "+
 			"choose another node, or bring a port up", d.Rule, hcaList(node))
 	case len(broken) > 0:
 		d.warn("HCAs are not injected: %s", shortList(broken, itself))
@@ -166,7 +168,7 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
 			continue
 		case !found: // guard: hca-found
-			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it has %s",
+			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: the node has %s",
 				quoted(name), hcaList(node))
 		case everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
 			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another HCA",
@@ -194,7 +196,7 @@ func allGrantManagement(candidates []*rule) bool {
 	return everyCandidate(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 }
 
-// problem returns why an HCA cannot be injected; "" if it can.
+// problem returns the reason why an HCA cannot be injected, or "" if the HCA can be injected.
 func problem(h *hca.HCA, candidates []*rule) string {
 	if _, err := h.Usable(allGrantManagement(candidates)); err != nil {
 		return oneLine(err.Error())

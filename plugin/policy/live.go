@@ -13,7 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// LiveFacts returns facts that read the RDMA devices below a root when they are called: "/" for the node itself.
+// LiveFacts returns facts whose functions read the RDMA devices below a root directory. The root directory of the node
+// itself is "/".
 func LiveFacts(root string) Facts {
 	list := sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(root) })
 	known := sync.OnceValue(func() *hca.Inventory { return knownAt(root, list) })
@@ -34,8 +35,8 @@ func LiveFacts(root string) Facts {
 	}
 }
 
-// knownAt returns the HCAs below a root with their addresses and devices; nil if they cannot be listed. It queries no
-// HCA.
+// knownAt returns the HCAs below a root directory with their addresses and devices, or nil if the HCAs cannot be
+// listed. knownAt does not query the HCAs.
 func knownAt(root string, list func() (*hca.Inventory, error)) *hca.Inventory {
 	node, _, err := hca.NewReader(root).List()
 	if err != nil {
@@ -53,7 +54,7 @@ func knownAt(root string, list func() (*hca.Inventory, error)) *hca.Inventory {
 	return node
 }
 
-// LiveMemory returns the node's memory (MemTotal) in bytes; 0 if it is unknown.
+// LiveMemory returns the size of the node's memory (MemTotal) in bytes, or 0 if the size is unknown.
 func LiveMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -22,14 +22,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxConfigSize bounds a configuration file in bytes. The largest sensible one has a few hundred rules.
+// maxConfigSize is the maximum size of a configuration file in bytes. Even the largest useful configuration has only a
+// few hundred rules.
 const maxConfigSize = 1 << 20
 
-// Scalar is a YAML value that can be written as a string, a number, or a boolean. It keeps the text, which is parsed
-// where the value is used, so that an error can name the key. It is "" only if nothing was written.
+// Scalar is the text of a YAML value that can be a string, a number, or a boolean. The code that uses the value parses
+// the text, so that an error can contain the key. A Scalar is "" only if the value is missing.
 type Scalar string
 
-// UnmarshalJSON accepts any JSON value. A value that is not a scalar causes an error where the value is used.
+// UnmarshalJSON accepts any JSON value. If the value is not a scalar, the code that uses the value returns an error.
 func (s *Scalar) UnmarshalJSON(text []byte) error {
 	var str string
 	if err := json.Unmarshal(text, &str); err != nil || str == "" {
@@ -39,7 +40,7 @@ func (s *Scalar) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes true and false as booleans, and everything else as text.
+// MarshalJSON writes true and false as booleans, and all other values as text.
 func (s Scalar) MarshalJSON() ([]byte, error) {
 	if s == "true" || s == "false" {
 		return []byte(s), nil
@@ -47,15 +48,16 @@ func (s Scalar) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(s))
 }
 
-// Parse parses a YAML configuration on top of the defaults. It is strict: a key that is unknown, duplicate, of the
-// wrong type, or without a value is an error that names its path. An empty text is an error as well, since a file that
-// lost its content would otherwise silently mean the defaults. A file with only comments means the defaults.
+// Parse parses a YAML configuration. Omitted keys keep their defaults. A key that is unknown, is a duplicate, has the
+// wrong type, or has no value causes an error that contains the path of the key. An empty text also causes an error,
+// because a file that lost its content must not silently mean the defaults. A file that contains only comments means
+// the defaults.
 func Parse(text []byte) (Config, error) {
 	if len(text) > maxConfigSize {
 		return Config{}, fmt.Errorf("the configuration is larger than %d bytes", maxConfigSize)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return Config{}, errors.New("the configuration is empty: to use the defaults, remove the file or write `{}` to it")
+		return Config{}, errors.New("the configuration is empty: to use the defaults, remove the file, or write `{}` to the file")
 	}
 	config := Default()
 	if err := DecodeStrict(text, &config); err != nil && !errors.Is(err, ErrNothing) {
@@ -64,7 +66,8 @@ func Parse(text []byte) (Config, error) {
 	return config, nil
 }
 
-// repairKey returns an error that says where repair is configured now, if an invalid configuration has this former key.
+// repairKey returns an error if an invalid configuration contains the former key repair. The error explains where to
+// configure repair instead.
 func repairKey(text []byte) error {
 	var former struct {
 		Repair any `json:"repair"`
@@ -72,11 +75,11 @@ func repairKey(text []byte) error {
 	if yaml.Unmarshal(text, &former) != nil || former.Repair == nil {
 		return nil
 	}
-	return errors.New("repair is not a key of the policy: remove it; to raise the memlock of running containers, " +
+	return errors.New("repair is not a key of the policy: remove the key; to raise the memlock of running containers, " +
 		"enable the rdma-spec-repair service, or set repair.enabled in the chart")
 }
 
-// Load reads a configuration file and returns its Policy. Every error names the file.
+// Load reads a configuration file and returns its Policy. Each error contains the file's path.
 func Load(file string) (*Policy, error) {
 	text, err := readFile(file)
 	if err != nil {
@@ -89,8 +92,9 @@ func Load(file string) (*Policy, error) {
 	return p, nil
 }
 
-// LoadOr reads the named configuration file, or the node's usual one if no file is named. If that does not exist, or
-// usual is "", it returns the defaults. Source says what was read.
+// LoadOr reads the configuration file whose path is given. If file is "", LoadOr reads the usual file of the node. If
+// the usual file does not exist, or usual is "", LoadOr returns the default configuration. The result source is the
+// path of the file that was read, or defaults.
 func LoadOr(file, usual string) (p *Policy, source string, err error) {
 	source = cmp.Or(file, usual)
 	if source != "" {
@@ -103,7 +107,7 @@ func LoadOr(file, usual string) (p *Policy, source string, err error) {
 	return p, source, err
 }
 
-// FromText returns the Policy of a configuration's text.
+// FromText returns the Policy for the text of a configuration.
 func FromText(text []byte) (*Policy, error) {
 	config, err := Parse(text)
 	if err != nil {
@@ -129,7 +133,7 @@ func readFile(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("cannot read the configuration: %w: allow user %d, who runs this program, to read it",
+		return nil, fmt.Errorf("cannot read the configuration: %w: allow user %d, who runs this program, to read the file",
 			err, os.Geteuid())
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
@@ -138,11 +142,12 @@ func readFile(file string) ([]byte, error) {
 }
 
 // ErrNothing means that a YAML text contains only white space and comments.
-var ErrNothing = errors.New("it contains nothing")
+var ErrNothing = errors.New("the YAML text contains no values")
 
-// DecodeStrict decodes one YAML document into a value, on top of its current content. A key that is unknown, duplicate,
-// of the wrong type, or without a value is an error. Errors name the path of each fault, one a line; a duplicate key is
-// named by its line instead, since only the YAML parser sees both. After an error, the value is undefined.
+// DecodeStrict decodes one YAML document into a value. Omitted keys keep their current content. A key that is unknown,
+// is a duplicate, has the wrong type, or has no value causes an error. The error contains a line for each fault, with
+// the path of the key. For a duplicate key, the error contains the line number instead of the path, because only the
+// YAML parser detects duplicate keys. After an error, the value is undefined.
 func DecodeStrict(text []byte, into any) error {
 	asJSON, err := yaml.YAMLToJSONStrict(text) // guard: key-twice, else yaml.YAMLToJSON
 	if givenTwice := new(yamldocs.TypeError); errors.As(err, &givenTwice) {
@@ -152,8 +157,8 @@ func DecodeStrict(text []byte, into any) error {
 		return fmt.Errorf("not YAML: %s", firstLine(err))
 	}
 	if !oneDocument(text) { // guard: yaml-documents
-		return errors.New("there is text after the end of the YAML document (a closing bracket, or a line with " +
-			"--- or ..., ends it): remove this text")
+		return errors.New("there is text after the end of the YAML document: remove this text (a closing bracket, " +
+			"or a line with --- or ..., ends the document)")
 	}
 	var written any
 	if err := json.Unmarshal(asJSON, &written); err != nil {
@@ -173,19 +178,20 @@ func DecodeStrict(text []byte, into any) error {
 		return nil
 	}
 	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, into), &mismatch) {
-		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, absent from the text
-		return fmt.Errorf("%s is of the type %s: expected %s", cmp.Or(place, "it"), mismatch.Value,
+		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // an embedded type, whose name is not in the text
+		return fmt.Errorf("%s has the type %s: expected %s", cmp.Or(place, "the YAML text"), mismatch.Value,
 			expected[mismatch.Type.Kind()])
 	}
 	return errors.New(firstLine(err))
 }
 
-// oneDocument reports whether a YAML text contains only one document. sigs.k8s.io/yaml reads the first document,
-// ignores the others, and has no decoder for several. go.yaml.in/yaml/v2 is its own parser, so it adds no dependency.
+// oneDocument reports whether a YAML text contains only one document. sigs.k8s.io/yaml reads only the first document,
+// and has no decoder for several documents. sigs.k8s.io/yaml itself uses go.yaml.in/yaml/v2, so this package adds no
+// dependency.
 func oneDocument(text []byte) bool {
 	documents := yamldocs.NewDecoder(bytes.NewReader(text))
 	var content struct{}
-	_ = documents.Decode(&content) // fails if the text is a list, which is reported elsewhere
+	_ = documents.Decode(&content) // fails if the text is a list; DecodeStrict reports this error
 	return errors.Is(documents.Decode(&content), io.EOF)
 }
 
@@ -193,7 +199,7 @@ func oneDocument(text []byte) bool {
 func withoutValue(place string, written any) (found problems) {
 	switch written := written.(type) {
 	case nil:
-		found = problems{fmt.Errorf("%s has no value: set one, or remove the key", place)}
+		found = problems{fmt.Errorf("%s has no value: set a value, or remove the key", place)}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(written)) {
 			at := strings.TrimPrefix(place+"."+strings.Trim(quoted(key), `"`), ".")
@@ -207,16 +213,16 @@ func withoutValue(place string, written any) (found problems) {
 	return found
 }
 
-// expected describes each kind in the configuration's terms, for error messages.
+// expected describes each kind of value in the configuration's terms, for error messages.
 var expected = map[reflect.Kind]string{
 	reflect.Struct: "keys and values",
 	reflect.Slice:  "a list",
-	reflect.String: "text; put a value such as 16 or true in quotes, because YAML does not read it as text",
+	reflect.String: "text; put a value such as 16 or true in quotes, because YAML does not read such a value as text",
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
 }
 
-// firstLine returns the first line of an error's text without the libraries' prefixes.
+// firstLine returns the first line of an error's text, without the prefixes that libraries add.
 func firstLine(err error) string {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	text = strings.TrimPrefix(text, "yaml: ")

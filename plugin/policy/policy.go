@@ -1,15 +1,16 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides what each container may have, according to the administrator's configuration. The plugin,
-// explain, status, and repair apply or show the same decision.
+// Package policy determines each container's grant according to the administrator's configuration. The plugin and the
+// commands explain, status, and repair use the same decision.
 //
-// The package takes values and returns values. Facts that cost a call, such as the node's devices and the kubelet's
-// resources, are functions that Decide calls only if it has to.
+// A decision depends only on the values that are passed to Decide. Facts that are expensive to query, such as the
+// node's devices and the kubelet's resources, are passed as functions. Decide calls these functions only if the
+// decision depends on them.
 //
-// Each check that keeps a pod's author from getting more than the policy grants is marked as a guard. Each guard has
-// rows in the attack table. A mutation run removes the guards one by one, and each removal must make some of these rows
-// fail.
+// Each check that prevents a pod's author from getting more than the policy grants is marked as a guard. The attack
+// table contains at least one row for each guard. The mutation tests remove the guards one by one. After each removal,
+// the guard's rows must fail.
 package policy
 
 import (
@@ -18,23 +19,25 @@ import (
 	"slices"
 )
 
-// Policy is a checked configuration that is ready to decide. It is immutable and safe for concurrent use.
+// Policy is a valid configuration with parsed values. A Policy is immutable and safe for concurrent use.
 type Policy struct {
 	config   Config
 	rules    []rule
 	defaults rule
-	missing  error  // why there is no configuration; nil if there is one
-	text     []byte // the configuration's text
+	missing  error  // the reason why the configuration cannot be read; nil if the configuration was read
+	text     []byte // the text of the configuration
 }
 
-// Missing returns the policy of a node whose configuration cannot be read. It grants nothing. It refuses containers
-// that have a verbs device or the annotation, since they would start without what the configuration grants them.
+// Missing returns the policy of a node whose configuration cannot be read. The policy grants nothing. The policy
+// refuses containers that have a verbs device or the annotation, because these containers would start without the grant
+// that the configuration specifies.
 func Missing(why error) *Policy { return &Policy{config: Default(), missing: why} }
 
-// Missing returns why there is no configuration; nil if there is one.
+// Missing returns the reason why the configuration cannot be read, or nil if the configuration was read.
 func (p *Policy) Missing() error { return p.missing }
 
-// New checks a configuration. The error names every fault with its path, one a line.
+// New checks a configuration and returns its Policy. The error contains a line for each fault, with the path of the
+// key.
 func New(config Config) (*Policy, error) {
 	config.Rules = slices.Clone(config.Rules)
 	p := &Policy{config: config}
@@ -48,7 +51,7 @@ func New(config Config) (*Policy, error) {
 	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general
 		found.add("inject.management",
-			errors.New("only a rule with match.namespaces can grant umad and issm: move it to such a rule"))
+			errors.New("only a rule with match.namespaces can grant umad and issm devices: move management to such a rule"))
 	}
 	found.add("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
 	found.add("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
@@ -61,13 +64,13 @@ func New(config Config) (*Policy, error) {
 		place := fmt.Sprintf("rules[%d]", i)
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
-			found.add(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish these "+
-				"rules: rename one of them", r.name, j))
+			found.add(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish the two "+
+				"rules: rename one rule", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
-			found.add(place, fmt.Errorf("it can never match, because rules[%d] precedes it and matches the same "+
-				"containers: change their order, or remove one of them", j))
+			found.add(place, fmt.Errorf("the rule can never match, because rules[%d] comes first and matches the same "+
+				"containers: swap the two rules, or remove one rule", j))
 		}
 		p.rules = append(p.rules, r)
 	}
@@ -77,13 +80,14 @@ func New(config Config) (*Policy, error) {
 	return p, nil
 }
 
-// Text returns the configuration's text; nil if the policy was not made from a text. Callers must not modify it.
+// Text returns the text of the configuration, or nil if the policy was created without a text. Callers must not modify
+// the text.
 func (p *Policy) Text() []byte { return p.text }
 
-// Config returns the configuration with all defaults filled in, including those of the rules' selectors.
+// Config returns the configuration with all defaults filled in, including the defaults of the rules' selectors.
 func (p *Policy) Config() Config { return p.config }
 
-// problems are the faults in a configuration, each with its path.
+// problems are the faults in a configuration. Each error contains the path of the key.
 type problems []error
 
 func (p *problems) add(place string, err error) {
@@ -92,10 +96,11 @@ func (p *problems) add(place string, err error) {
 	}
 }
 
-// maxProblems bounds how many faults are reported at once. A file of another kind can have 100,000.
+// maxProblems is the maximum number of faults that an error contains. A file that is not a configuration can contain
+// 100,000 faults.
 const maxProblems = 20
 
-// join returns the faults as one error, one a line.
+// join returns one error that contains a line for each fault.
 func (p problems) join() error {
 	if more := len(p) - maxProblems; more > 0 {
 		p = append(slices.Clone(p[:maxProblems]), fmt.Errorf("and %d more", more))

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	maxQuoted = 64  // bytes of an untrusted value that a message repeats
-	maxLine   = 240 // characters of another program's message that a message repeats
+	maxQuoted = 64  // maximum number of bytes of an untrusted value in a message
+	maxLine   = 240 // maximum number of characters of another program's message in a message
 )
 
-// quoted prepares an untrusted text for a log line: it escapes, quotes, and truncates it.
+// quoted escapes, quotes, and truncates an untrusted text for a log line.
 func quoted(text string) string {
 	if len(text) > maxQuoted { // guard: quoted-length
 		return fmt.Sprintf("%+q...", text[:maxQuoted])
@@ -21,8 +21,8 @@ func quoted(text string) string {
 	return fmt.Sprintf("%+q", text)
 }
 
-// oneLine prepares a message that may contain untrusted text for a log line: it truncates the message, and escapes all
-// but printable ASCII.
+// oneLine truncates a message that might contain untrusted text, and escapes all characters except printable ASCII
+// characters. The result fits on one line of a log.
 func oneLine(message string) string {
 	var line strings.Builder
 	for _, r := range message {

@@ -66,7 +66,7 @@ func TestRefusals(t *testing.T) {
 		"no such HCA of many":     {listed, annotated("ml-a", "{devices: [mlx5_70]}"), many},
 		"no such HCA of all states": {listed, annotated("ml-a", "{devices: [mlx5_7]}"), changed(func(n *hca.Inventory) {
 			n.HCAs[0].Ports[0].State = "INIT"
-			n.HCAs[1].Ports, n.HCAs[1].Unread = nil, "it has not responded"
+			n.HCAs[1].Ports, n.HCAs[1].Unread = nil, "the HCA has not responded"
 		})(t)},
 		"no HCA at all": {listed, annotated("ml-a", "{devices: [mlx5_0]}"), none},
 		"HCA not selected": {"inject: {namespaces: [ml-*], linkLayers: [InfiniBand]}",

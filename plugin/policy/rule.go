@@ -11,14 +11,14 @@ import (
 	"unicode"
 )
 
-// rule is a Rule with parsed values. Values that the Rule omits are the configuration's general ones.
+// rule is a Rule with parsed values. For keys that the Rule omits, rule contains the configuration's general values.
 type rule struct {
 	name  string
 	match Match
 	ruleValues
 }
 
-// ruleValues are what a rule grants to the containers that it matches.
+// ruleValues are the values that apply to the containers that a rule matches.
 type ruleValues struct {
 	memlock   memlock
 	ipcLock   ipcLock
@@ -29,10 +29,10 @@ type ruleValues struct {
 // defaultRule is the name of the general values, which apply if no rule matches.
 const defaultRule = "default"
 
-// maxRuleName bounds a rule's name in logs and metrics, in bytes.
+// maxRuleName is the maximum length of a rule's name in bytes. Rule names appear in logs and metrics.
 const maxRuleName = 63
 
-// compile parses and checks a rule's values, and fills in the general selectors that it omits.
+// compile parses and checks a rule's values, and fills in the general selectors that the rule omits.
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	r := rule{name: cmp.Or(written.Name, place), match: written.Match, ruleValues: p.defaults.ruleValues}
 	found.add(place+".name", checkRuleName(written.Name))
@@ -57,27 +57,28 @@ func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	return r
 }
 
-// checkShape rejects rules that match more than they appear to, or that give pod authors more than the policy should.
+// checkShape rejects rules that match more containers than they appear to match, or that give pod authors more than the
+// policy should give.
 func (r Rule) checkShape() error {
 	m := r.Match
 	switch {
 	case m.Namespaces != nil && len(m.Namespaces) == 0 || m.Resources != nil && len(m.Resources) == 0: // guard: match-empty
-		return errors.New("an empty list in match would match everything: add entries, or remove the list")
+		return errors.New("an empty list in match would match everything: add entries to the list, or remove the list")
 	case len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: match-nothing
-		return errors.New("it has neither match.namespaces nor match.resources: add one, or change the general " +
-			"values, which apply to all other containers")
+		return errors.New("the rule has neither match.namespaces nor match.resources: add one of these keys, or change " +
+			"the general values, which apply to all other containers")
 	case r.Inject != nil && r.Inject.Management && len(m.Namespaces) == 0: // guard: management-scope
-		return errors.New("inject.management grants umad and issm, which can disrupt the whole fabric: limit it " +
-			"with match.namespaces")
+		return errors.New("inject.management grants umad and issm devices, with which a container can disrupt the whole " +
+			"fabric: limit the rule with match.namespaces")
 	}
 	return nil
 }
 
-// Doubts returns what is valid but probably not what the administrator means: settings that slow down containers
-// without RDMA, and settings without effect.
+// Doubts returns warnings about settings that are valid but probably unintended. These settings slow down containers
+// without RDMA, or have no effect.
 func (p *Policy) Doubts() (all []string) {
-	const inVain = "ipcLock: requested grants no IPC_LOCK if memlock is limited, because IPC_LOCK would override the " +
-		"limit: write ipcLock: false"
+	const inVain = "ipcLock: requested does not grant IPC_LOCK if memlock is limited, because IPC_LOCK would override " +
+		"the limit: write ipcLock: false"
 	if p.defaults.ipcLock == ipcLockRequested && !p.defaults.memlock.unlimited() {
 		all = append(all, inVain)
 	}
@@ -86,8 +87,8 @@ func (p *Policy) Doubts() (all []string) {
 			all = append(all, fmt.Sprintf("rules[%d].%s", i, inVain))
 		}
 		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
-			all = append(all, fmt.Sprintf("rules[%d].match: it matches resources in all namespaces, so the creation of every "+
-				"container on the node waits for the kubelet: add namespaces", i))
+			all = append(all, fmt.Sprintf("rules[%d].match: the rule matches resources in all namespaces, so the creation of "+
+				"every container on the node waits for the kubelet: to limit the rule, set match.namespaces", i))
 		}
 	}
 	if len(p.config.OptIn.Resources) > 0 {
@@ -97,15 +98,16 @@ func (p *Policy) Doubts() (all []string) {
 	return all
 }
 
-// covers reports whether a rule certainly matches everything that a later one matches. It compares glob by glob: one
-// glob of this rule must cover each of the later rule's globs, and if the later one omits namespaces or resources, this
-// one must omit them too.
+// covers reports whether a rule certainly matches every container that a later rule matches. One glob of the earlier
+// rule must cover each glob of the later rule. If the later rule omits namespaces or resources, the earlier rule must
+// also omit them.
 func (m Match) covers(later Match) bool {
 	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) &&
 		coverGlobs(m.Resources, later.Resources)
 }
 
-// withDefaults returns the selectors, with the general ones in place of those that are not set. An empty list is set.
+// withDefaults returns the selectors of a rule. If the rule does not set a selector, the general selector applies. An
+// empty list counts as set.
 func (s Selectors) withDefaults(general Selectors) Selectors {
 	s.Names = orDefault(s.Names, general.Names)
 	s.Functions = orDefault(s.Functions, general.Functions)
@@ -115,7 +117,7 @@ func (s Selectors) withDefaults(general Selectors) Selectors {
 	return s
 }
 
-// orDefault returns a list, the general one if it is not set.
+// orDefault returns the list, or the general list if the list is not set.
 func orDefault[T any](list, general []T) []T {
 	if list == nil {
 		return general
@@ -147,16 +149,16 @@ func (s Selectors) check(place string, found *problems) {
 	}
 }
 
-// checkRuleName rejects names that would break log lines or mislead their readers.
+// checkRuleName rejects names that would break log lines or mislead readers.
 func checkRuleName(name string) error {
 	if name == defaultRule {
 		return fmt.Errorf("logs use %q for the values that apply if no rule matches: choose another name", defaultRule)
 	}
 	if len(name) > maxRuleName {
-		return fmt.Errorf("it is %d bytes long: write at most %d", len(name), maxRuleName)
+		return fmt.Errorf("the name is %d bytes long: write at most %d bytes", len(name), maxRuleName)
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
-		return fmt.Errorf("%+q has a character that cannot be printed: write one line of text", name)
+		return fmt.Errorf("%+q contains an unprintable character: write one line of printable text", name)
 	}
 	return nil
 }

@@ -35,15 +35,15 @@ func TestRules(t *testing.T) {
 	less := func(rules string, grant *spec.Grant) Decision {
 		d := by(rules, grant)
 		d.Unknown = true
-		d.Warnings = []string{"reduced grant: the kubelet does not report all resources of this container, so it " +
+		d.Warnings = []string{"reduced grant: the kubelet does not report all resources of this container, so the container " +
 			"gets the lowest grant of the rules " + rules}
 		return d
 	}
 	silenced := func(rules string) Decision {
 		d := by(rules, nil)
 		d.Refusal = &Refusal{CauseKubelet,
-			"the kubelet did not report the container's resources (context deadline exceeded): the creation is " +
-				"retried; if it keeps failing, see the kubelet's log on the node"}
+			"the kubelet did not report the container's resources (context deadline exceeded): the kubelet " +
+				"retries the creation; if the creation keeps failing, check the kubelet's log on the node"}
 		return d
 	}
 	none := kubeletHolds("example.com/net") // which no rule names
@@ -129,10 +129,10 @@ func TestDoubtsOfCosts(t *testing.T) {
 func TestDoubtsOfIPCLock(t *testing.T) {
 	const rule = "rules: [{match: {namespaces: [ml]}, "
 	for text, want := range map[string]string{
-		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested grants no IPC_LOCK",
-		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested grants no IPC_LOCK",
-		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested grants no IPC_LOCK",
-		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested grants no IPC_LOCK",
+		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested does not grant IPC_LOCK",
+		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested does not grant IPC_LOCK",
+		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested does not grant IPC_LOCK",
+		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested does not grant IPC_LOCK",
 		rule + "memlock: unlimited, ipcLock: requested}]": "",
 		"ipcLock: requested":                              "",
 		"{memlock: 1Gi, ipcLock: false}":                  "",

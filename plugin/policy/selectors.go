@@ -12,8 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Wants returns which HCAs a decision may depend on, according to what a list of HCAs contains, and which of their
-// parts.
+// Wants returns a function that reports whether a decision might depend on an HCA, and the parts of HCAs that decisions
+// might depend on. The function needs only the properties that a list of HCAs contains.
 func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
 	var able []Selectors
 	for _, r := range append(slices.Clone(p.rules), p.defaults) {
@@ -28,7 +28,8 @@ func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
 	}, parts
 }
 
-// selectsListed reports whether the selectors select an HCA, according to what a list of HCAs contains.
+// selectsListed reports whether the selectors might select an HCA, according to the properties that a list of HCAs
+// contains.
 func (s Selectors) selectsListed(h *hca.HCA) bool {
 	if !slices.Contains(s.Functions, string(cmp.Or(h.Function, hca.FunctionPhysical))) { // guard: functions
 		return false
@@ -36,7 +37,7 @@ func (s Selectors) selectsListed(h *hca.HCA) bool {
 	return matchesAny(s.Names, h.Name)
 }
 
-// selectsPort reports whether the selectors select an HCA and one of the matching ports meets a condition.
+// selectsPort reports whether the selectors select an HCA, and at least one matching port meets the given condition.
 func (s Selectors) selectsPort(h *hca.HCA, condition func(hca.Port) bool) bool {
 	if !s.selectsListed(h) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
 		return false
@@ -51,7 +52,7 @@ func (s Selectors) selectsPort(h *hca.HCA, condition func(hca.Port) bool) bool {
 
 func anyPort(hca.Port) bool { return true }
 
-// hcaList lists a node's HCAs for a refusal: "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
+// hcaList lists a node's HCAs for a refusal, as in "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
 func hcaList(node *hca.Inventory) string {
 	if len(node.HCAs) == 0 {
 		return "none"
@@ -59,7 +60,7 @@ func hcaList(node *hca.Inventory) string {
 	return shortList(node.HCAs, withState)
 }
 
-// withState names an HCA with the state of a port, or with its purpose if that is not RDMA.
+// withState returns an HCA's name with the state of a port, or with the HCA's purpose if the purpose is not RDMA.
 func withState(h hca.HCA) string {
 	if !h.ForPrograms() {
 		return fmt.Sprintf("%s (for %s)", h.Name, h.Purpose())
@@ -73,10 +74,11 @@ func withState(h hca.HCA) string {
 	return fmt.Sprintf("%s (%s)", h.Name, cmp.Or(state, "unknown"))
 }
 
-// mostListed bounds how many items a message lists.
+// mostListed is the maximum number of items that a message lists.
 const mostListed = 16
 
-// shortList lists items for a message; if there are many, only the first ones.
+// shortList lists items for a message. If the list is too long, shortList lists the first items and the number of the
+// remaining items.
 func shortList[T any](things []T, word func(T) string) string {
 	var words []string
 	for i, thing := range things {

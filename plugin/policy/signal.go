@@ -14,7 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// findSignal sets why the container is an RDMA container. It asks the kubelet last, and only if the answer can matter.
+// findSignal sets the reason why the container is an RDMA container. findSignal asks the kubelet last, and only if the
+// answer can change the decision.
 func (d *evaluation) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
@@ -36,7 +37,7 @@ func (d *evaluation) findSignal() {
 	}
 }
 
-// mayOptIn reports whether an annotation alone makes a container of this namespace an RDMA container.
+// mayOptIn reports whether an annotation alone makes a container in this namespace an RDMA container.
 func (d *evaluation) mayOptIn() bool {
 	return matchesAny(d.config.OptIn.Namespaces, d.container.Namespace) || d.mayInject()
 }
@@ -46,9 +47,9 @@ func (d *evaluation) mayInject() bool {
 	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
-// heldVerbs returns one of this node's verbs devices that the container has; nil if it has none. The number decides,
-// since a path proves nothing; the path only sets which devices to check first. The devices of a container that can
-// access all of the host's devices are ignored.
+// heldVerbs returns one of the node's verbs devices that the container has, or nil if the container has no verbs
+// device. The device number decides, because any device can have any path. The path only determines which devices are
+// checked first. heldVerbs ignores the devices of a container that can access all of the host's devices.
 func (d *evaluation) heldVerbs() *hca.Device {
 	if d.container.AllDevices { // guard: privileged
 		return nil
@@ -77,14 +78,13 @@ func (d *evaluation) heldVerbs() *hca.Device {
 // likelyVerbs reports whether a device has the usual path of a verbs device.
 func likelyVerbs(d Device) bool { return strings.HasPrefix(d.Path, "/dev/infiniband/uverbs") }
 
-// HoldsVerbs reports whether a container has one of this node's verbs devices, according to the same test as in a
-// decision.
+// HoldsVerbs reports whether a container has one of the node's verbs devices. A decision uses the same check.
 func HoldsVerbs(c Container, facts Facts) bool {
 	return (&evaluation{container: c, facts: facts}).heldVerbs() != nil
 }
 
 // isCharacter reports whether a device is a character device whose number fits into the kernel's type. A larger number
-// would wrap around.
+// would overflow.
 func isCharacter(d Device) bool {
 	const most = int64(^uint32(0))
 	if d.Major < 0 || d.Minor < 0 || d.Major > most || d.Minor > most { // guard: device-number
@@ -97,7 +97,8 @@ func (d Device) number() hca.Number {
 	return hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)}
 }
 
-// findResource asks the kubelet, if a resource can make the container an RDMA container. Unknown resources cannot.
+// findResource asks the kubelet for the container's resources, if a resource can make the container an RDMA container.
+// A resource that the kubelet does not report cannot make the container an RDMA container.
 func (d *evaluation) findResource() {
 	globs := d.resourceGlobs()
 	if len(globs) == 0 {
@@ -112,7 +113,8 @@ func (d *evaluation) findResource() {
 	d.Unknown = !held.known
 }
 
-// resourceGlobs returns the globs of the resources that make a container of this namespace an RDMA container.
+// resourceGlobs returns globs that match resources. A container in this namespace is an RDMA container if it has one of
+// these resources.
 func (d *evaluation) resourceGlobs() []string {
 	globs := slices.Clone(d.config.OptIn.Resources)
 	for i := range d.rules {
@@ -123,18 +125,18 @@ func (d *evaluation) resourceGlobs() []string {
 	return globs
 }
 
-// isRDMA reports whether an allocated resource provides RDMA. It checks the IDs of the devices and the resource's name,
-// since the IDs of many device plugins have no meaning elsewhere.
+// isRDMA reports whether an allocated resource provides RDMA. isRDMA checks both the device IDs and the name of the
+// resource, because the device IDs of many device plugins do not identify HCAs.
 func (d *evaluation) isRDMA(held Allotted) bool {
 	return d.isHCA(held.Devices) || d.namedRDMA(held.Resource)
 }
 
-// namedRDMA reports whether a resource provides RDMA, according to its name and the configuration.
+// namedRDMA reports whether a resource provides RDMA, according to the resource's name and the configuration.
 func (d *evaluation) namedRDMA(name string) bool {
 	return resource.IsRDMA(name) || matchesAny(d.resourceGlobs(), name)
 }
 
-// isHCA reports whether one of a device plugin's IDs identifies one of the node's HCAs.
+// isHCA reports whether a device ID from a device plugin identifies one of the node's HCAs.
 func (d *evaluation) isHCA(ids []string) bool {
 	if len(ids) == 0 || d.facts.Known == nil {
 		return false
@@ -143,9 +145,9 @@ func (d *evaluation) isHCA(ids []string) bool {
 	return known != nil && slices.ContainsFunc(ids, known.Identifies)
 }
 
-// candidates returns the rules that may match, up to the first one that certainly does. There is more than one if the
-// kubelet does not report which resources it allocated to the container. If it does not answer at all and the rules
-// differ, the container is refused, since the kubelet will answer soon.
+// candidates returns the rules that might match, up to the first rule that certainly matches. If the kubelet does not
+// report all resources of the container, the result can contain several rules. If the kubelet does not answer at all
+// and the rules differ, candidates refuses the container, because the kubelet will answer soon.
 func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	var might []*rule
 	certain := false
@@ -176,12 +178,12 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	default:
 		d.Unknown = true
 		d.warn("reduced grant: the kubelet does not report all resources of this container, "+
-			"so it gets the lowest grant of the rules %s", d.Rule)
+			"so the container gets the lowest grant of the rules %s", d.Rule)
 	}
 	return might, nil
 }
 
-// ruleNames names the rules that set a ceiling.
+// ruleNames returns the names of the rules that limit a request, for a message.
 func (d *evaluation) ruleNames(candidates []*rule) string {
 	if len(candidates) == 1 {
 		return fmt.Sprintf("rule %q", d.Rule)
@@ -194,18 +196,19 @@ func (m *Match) matchesNamespace(c *Container) bool {
 	return len(m.Namespaces) == 0 || matchesAny(m.Namespaces, c.Namespace) // guard: rule-namespaces, else true
 }
 
-// resources are the kubelet's answer about a container's resources.
+// resources contains the kubelet's answer about a container's resources.
 type resources struct {
 	asked bool
 	names []string
-	known bool // the container has no others
+	known bool // the container has no other resources
 	err   error
 }
 
-// ErrNoKubelet means that the node has no kubelet, so that asking again is pointless.
+// ErrNoKubelet means that the node has no kubelet. A retry is pointless.
 var ErrNoKubelet = errors.New("the node has no kubelet")
 
-// askKubelet asks the kubelet, once. A missing kubelet is treated as one that does not answer.
+// askKubelet asks the kubelet once for the container's resources. A missing kubelet counts as a kubelet that does not
+// answer.
 func (d *evaluation) askKubelet() *resources {
 	r := &d.resources
 	if r.asked {
@@ -221,7 +224,7 @@ func (d *evaluation) askKubelet() *resources {
 		r.names = nil
 		r.known = false
 	case d.held != nil && len(r.names) == 0 && !d.container.Injected: // guard: unexplained-device
-		r.known = false // from a claim, which some kubelets do not report
+		r.known = false // the device comes from a claim, which some kubelets do not report
 	}
 	return r
 }
@@ -232,5 +235,6 @@ func (r *resources) problem() string {
 
 func (r *resources) refusal() *Refusal {
 	return refuse(CauseKubelet,
-		"%s: the creation is retried; if it keeps failing, see the kubelet's log on the node", r.problem())
+		"%s: the kubelet retries the creation; if the creation keeps failing, check the kubelet's log on the node",
+		r.problem())
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// memlock is RLIMIT_MEMLOCK in a configuration or an annotation. The zero value leaves the limit unchanged.
+// memlock is a memlock in a configuration or an annotation. The zero value leaves the limit unchanged.
 type memlock struct {
 	limit       spec.Limit // used if memoryLimit is false
-	memoryLimit bool       // the container's own memory limit
+	memoryLimit bool       // the memlock is the container's memory limit
 }
 
 const memoryLimitWord = "memory-limit"
@@ -28,7 +28,7 @@ func parseMemlock(s Scalar) (memlock, error) {
 	return memlock{limit: limit}, nil
 }
 
-// parseRuleMemlock also accepts the values that only a rule can have.
+// parseRuleMemlock accepts the values of parseMemlock, and the value "unchanged", which only a rule can have.
 func parseRuleMemlock(s Scalar) (memlock, error) {
 	if s == "unchanged" {
 		return memlock{}, nil
@@ -43,14 +43,14 @@ func parseRuleMemlock(s Scalar) (memlock, error) {
 // unlimited reports whether a memlock is unlimited.
 func (m memlock) unlimited() bool { return !m.memoryLimit && m.limit == spec.Unlimited }
 
-// ipcLock is CAP_IPC_LOCK in a configuration. Values that grant less come first.
+// ipcLock is the value of ipcLock in a configuration. Lower values grant less.
 type ipcLock int
 
 const (
 	ipcLockFalse     ipcLock = iota
-	ipcLockRequested         // if the pod's spec adds it
-	ipcLockTrue              // unless all capabilities were dropped
-	ipcLockAlways            // even then, and with a finite memlock
+	ipcLockRequested         // grants IPC_LOCK if the pod's spec adds it
+	ipcLockTrue              // grants IPC_LOCK unless all capabilities were dropped
+	ipcLockAlways            // grants IPC_LOCK even if all capabilities were dropped or memlock is finite
 )
 
 func parseIPCLock(s Scalar) (ipcLock, error) {
@@ -67,7 +67,8 @@ func parseIPCLock(s Scalar) (ipcLock, error) {
 	return 0, fmt.Errorf("%s is not one of true, false, requested, always", quoted(string(s)))
 }
 
-// grant returns what an ipcLock means together with a memlock limit: the capability overrides any finite limit.
+// grant returns the grant of CAP_IPC_LOCK together with a memlock limit. Only the value "always" grants the capability
+// together with a finite limit, because the capability overrides the limit.
 func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 	switch {
 	case m == ipcLockAlways:

@@ -15,39 +15,40 @@ import (
 )
 
 const (
-	// A failed connection is retried after dialAgain at first, later after up to dialRarely, which is cheap. A runtime
-	// creates its socket a moment before it listens.
+	// After a failed connection attempt, the first retry is after dialAgain, because a runtime creates its socket a moment
+	// before the runtime listens. Later intervals increase up to dialRarely, which is short, because an attempt is cheap.
 	dialAgain  = 10 * time.Millisecond
 	dialRarely = time.Second
-	// A failed registration is retried after registerAgain at first, later after up to registerRarely: the runtime handles
-	// each one, and containers wait for it.
+	// After a failed registration, the first retry is after registerAgain. Later intervals increase up to registerRarely,
+	// which is long, because containers wait while the runtime handles a registration.
 	registerAgain  = 100 * time.Millisecond
 	registerRarely = 30 * time.Second
-	// A plugin that the runtime dropped registers again at once, then after dropAgain, later after up to registerRarely.
-	// After it was registered for stable, it starts over.
+	// After the runtime drops the plugin for the first time, the plugin re-registers immediately. After later drops, the
+	// plugin re-registers after dropAgain at first, and then after intervals up to registerRarely. If the plugin was
+	// registered for at least stable, the next drop counts as the first.
 	dropAgain = time.Second
 	stable    = 10 * time.Minute
-	// unlistedEnough is how many registrations in a row may end the connection before the plugin pauses for pauseFor,
-	// since containers wait for each registration.
+	// unlistedEnough is the number of registrations in a row that must end the connection for the plugin to pause for
+	// pauseFor. The plugin pauses because containers wait for each registration.
 	unlistedEnough = 2
 	pauseFor       = 5 * time.Minute
 )
 
-// droppedError means that a connection ended over which the plugin was registered.
+// droppedError means that a connection ended while the plugin was registered over that connection.
 type droppedError struct{ after time.Duration }
 
 func (e *droppedError) Error() string { return "the runtime closed the connection" }
 
-// backoffs decide when to retry after each kind of end.
+// backoffs determines the delay before a retry, depending on how a connection ended.
 type backoffs struct {
 	dialing, registering, dropping *backoff.ExponentialBackOff
-	dropped                        bool // the plugin has been dropped before
+	dropped                        bool // the runtime has dropped the plugin before
 
-	// Since the plugin was last registered:
+	// The following fields refer to the time since the plugin's last registration.
 	unlisted int            // how often the registration itself ended the connection
-	file     socketFile     // of the last connection
-	suspect  *unlistedError // why the last connection ended, until it is known whether the runtime is still running
-	listing  bool           // the last of these ends came while the runtime listed its containers
+	file     socketFile     // the socket's file for the last connection
+	suspect  *unlistedError // why the last connection ended; nil after it is clear whether the runtime is still running
+	listing  bool           // the runtime was listing its containers when a registration last ended the connection
 	renewed  bool           // a new socket has already ended a pause early
 }
 
@@ -59,8 +60,8 @@ func newBackoffs() backoffs {
 	}
 }
 
-// newBackoff returns intervals that double, from about least to at most longest. Each interval varies randomly by up to
-// half its length.
+// newBackoff returns a backoff with intervals that double from about least to at most longest. Each interval varies
+// randomly by up to half its length.
 func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = least
@@ -70,7 +71,7 @@ func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	return b
 }
 
-// delayAfter returns how long to wait after a connection ended with this error; 0 means not at all.
+// delayAfter returns how long to wait before a retry after a connection ended with the given error; 0 means no wait.
 func (b *backoffs) delayAfter(err error) time.Duration {
 	var dial *net.OpError
 	var drop *droppedError
@@ -102,14 +103,14 @@ func (b *backoffs) delayAfter(err error) time.Duration {
 	return b.registering.NextBackOff()
 }
 
-// problems logs what is wrong with the connection, and what to do about it. It logs each problem once until the plugin
-// is registered again. Only one goroutine may use it.
+// problems logs problems with the connection, and how to fix them. Each problem is logged only once until the plugin
+// has re-registered. Only one goroutine may use a problems value.
 type problems struct {
 	log    logrus.FieldLogger
 	logged map[string]bool
 }
 
-// report logs why a connection ended and, if the plugin pauses for minutes, for how long.
+// report logs why a connection ended. If the plugin pauses, report also logs the duration of the pause.
 func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 	log := p.log
 	var what string
@@ -121,22 +122,22 @@ func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 		log = p.log.WithField("runtime", "refused")
 		what = "not registered: " + refused.Error()
 	case errors.As(err, new(*rivalError)):
-		return // stayOut logs this
+		return // stayOut logs this error
 	case errors.As(err, &unlisted) && rest == pauseFor:
-		what = fmt.Sprintf("not registered: %d times in a row, %v: %s. No container is created during an attempt, "+
-			"so the plugin tries again only after %s, or when the runtime restarts", unlistedEnough, unlisted,
+		what = fmt.Sprintf("not registered after %d attempts in a row: %v. %s. The runtime creates no containers during an "+
+			"attempt. The next attempt is in %s, or when the runtime restarts", unlistedEnough, unlisted,
 			unlisted.causes(requestTimeout), rest)
 	case errors.Is(err, fs.ErrNotExist):
-		what = "no NRI socket: waiting for the runtime; if it is running, enable NRI in its configuration (for " +
-			"containerd 1.7, see deploy/containerd)"
+		what = "no NRI socket: waiting for the runtime. If the runtime is running, enable NRI in the runtime's " +
+			"configuration (for containerd 1.7, see deploy/containerd)"
 	case errors.Is(err, fs.ErrPermission):
-		what = "no permission to connect to the NRI socket: run as root; if SELinux or AppArmor is enabled, allow " +
-			"the plugin to use the socket"
+		what = "no permission to connect to the NRI socket: run the plugin as root. If SELinux or AppArmor is enabled, " +
+			"allow the plugin to use the socket"
 	case errors.As(err, &drop):
-		what = drop.Error() + ": trying again"
+		what = drop.Error() + ": reconnecting"
 		clear(p.logged)
 	default:
-		what = fmt.Sprintf("not connected: %v: trying again", err)
+		what = fmt.Sprintf("not connected, retrying: %v", err)
 	}
 	if p.logged[what] {
 		return

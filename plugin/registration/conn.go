@@ -15,17 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is the socket of a connection to the runtime. It counts the messages in both directions, and thereby knows since
-// when the runtime has been waiting for a response, and where reading can stop without losing data. ttrpc writes a
-// response some time after the plugin returned it, and does not report when.
+// conn is the socket of a connection to the runtime. conn counts the messages in both directions. The counts show since
+// when the runtime has been waiting for a response, and where reading can stop without losing data. The counts are
+// necessary because ttrpc writes a response some time after the plugin returns the response, and does not report the
+// time of the write.
 type conn struct {
 	*net.UnixConn
 	closed chan struct{} // closed when either side has ended the connection
-	ended  sync.Once     // closes closed
+	ended  sync.Once     // ensures that closed is closed only once
 
 	mu                sync.Mutex
 	requests, answers messages
-	since             time.Time     // when the runtime began to wait; zero if it is not waiting
+	since             time.Time     // when the runtime began to wait for a response; zero if the runtime is not waiting
 	stopping          bool          // the reader stops at the end of the current message
 	paused            bool          // the reader has stopped
 	idle              chan struct{} // closed when the reader has stopped and every request has been answered
@@ -38,7 +39,7 @@ func newConn(socket *net.UnixConn) *conn {
 // hasEnded records that the connection ended.
 func (c *conn) hasEnded() { c.ended.Do(func() { close(c.closed) }) }
 
-// Read reads from the connection. NRI's reader requests exactly the rest of a frame, so nothing is read ahead.
+// Read reads from the connection. NRI's reader requests exactly the rest of a frame, so no data is read ahead.
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		if c.pauseAtBoundary() {
@@ -46,8 +47,8 @@ func (c *conn) Read(b []byte) (int, error) {
 			return 0, net.ErrClosed
 		}
 		n, err := c.UnixConn.Read(b)
-		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // stop has interrupted the read, perhaps within a message
-			_ = c.SetReadDeadline(time.Time{}) // if this fails, the next Read fails, too
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // stop interrupted the read, possibly within a message
+			_ = c.SetReadDeadline(time.Time{}) // on failure, the next Read fails, too
 			continue
 		}
 		c.mu.Lock()
@@ -61,7 +62,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// pauseAtBoundary reports whether the reader must stop here, at the end of a message.
+// pauseAtBoundary reports whether the reader has reached the end of a message and must stop.
 func (c *conn) pauseAtBoundary() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +87,7 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// update sets since and idle after bytes were transferred. The lock must be held.
+// update updates since and idle after a transfer of bytes. The caller must hold mu.
 func (c *conn) update() {
 	if c.requests.complete > c.answers.complete {
 		if c.since.IsZero() {
@@ -105,7 +106,7 @@ func (c *conn) update() {
 	}
 }
 
-// waiting returns how long the runtime has been waiting for a response; 0 if it is not waiting.
+// waiting returns how long the runtime has been waiting for a response; 0 if the runtime is not waiting.
 func (c *conn) waiting() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,13 +116,13 @@ func (c *conn) waiting() time.Duration {
 	return time.Since(c.since)
 }
 
-// stop stops reading for good, between two messages, and reports whether every request that was read was answered in
-// time. The rest of the socket's data then starts with a message.
+// stop permanently stops reading at the end of a message, and reports whether the plugin answered every received
+// request in time. After stop has returned true, the unread data in the socket starts at the beginning of a message.
 func (c *conn) stop(within time.Duration) bool {
 	c.mu.Lock()
 	c.stopping = true
 	c.mu.Unlock()
-	_ = c.SetReadDeadline(time.Unix(1, 0)) // interrupts the reader; if this fails, the connection has ended
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // interrupts the reader; fails only if the connection has ended
 	select {
 	case <-c.idle:
 		return true
@@ -132,21 +133,21 @@ func (c *conn) stop(within time.Duration) bool {
 }
 
 const (
-	// readWithin is how long the runtime may take to read responses from the socket.
+	// readWithin is the time limit for the runtime to read responses from the socket.
 	readWithin = 500 * time.Millisecond
-	// handOn is how long ttrpc may take to pass on a response that it read. It can lose a response that arrives just
-	// before the connection ends.
+	// handOn is the time that the runtime's ttrpc has to pass on a response after reading the response. ttrpc can lose a
+	// response that arrives just before the connection ends.
 	handOn = 50 * time.Millisecond
 )
 
-// awaitDelivery returns when the runtime has read every response, or does not read.
+// awaitDelivery waits until the runtime has read every response, or until the time limit is exceeded.
 func (c *conn) awaitDelivery() {
 	socket, err := c.SyscallConn()
 	if err != nil {
 		return
 	}
 	unread := func() (bytes int) {
-		_ = socket.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // 0 if it has ended
+		_ = socket.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // 0 if closed
 		return bytes
 	}
 	deadline := time.Now().Add(readWithin)
@@ -158,15 +159,16 @@ func (c *conn) awaitDelivery() {
 
 // messages counts the messages of the plugin's service in one direction of a connection.
 //
-// NRI sends frames (containerd/nri, pkg/net/multiplex): the number of a logical connection and the length of the
-// payload, 4 bytes each. The payloads of the plugin's logical connection are a stream of messages (containerd/ttrpc,
-// channel.go): a header of 10 bytes, of which the first 4 are the length of the rest.
+// NRI sends data in frames (containerd/nri, pkg/net/multiplex). A frame starts with the number of a logical connection
+// and the length of the payload, 4 bytes each. The payloads of the plugin's logical connection form a stream of
+// messages (containerd/ttrpc, channel.go). A message starts with a header of 10 bytes. The first 4 bytes of the header
+// contain the length of the message's body.
 type messages struct {
 	complete       int
 	frame, message section
 }
 
-// atBoundary reports whether no message is incomplete.
+// atBoundary reports whether all messages are complete.
 func (m *messages) atBoundary() bool { return m.frame.atBoundary() && m.message.atBoundary() }
 
 // add counts the messages that end within the given bytes.
@@ -185,7 +187,7 @@ func (m *messages) add(b []byte) {
 	}
 }
 
-// section is a header that may be incomplete, and the number of bytes that are left of its body.
+// section contains a header, which can be incomplete, and the number of remaining bytes of the body.
 type section struct {
 	header    [10]byte
 	passed    int
@@ -194,9 +196,9 @@ type section struct {
 
 func (s *section) atBoundary() bool { return s.passed == 0 && s.remaining == 0 }
 
-// consume consumes the section's bytes. The header has the given size, and contains the body's length at the given
-// offset. consume returns the bytes of the body and those after the section, and reports whether the section is
-// complete.
+// consume consumes the section's bytes. The argument size is the size of the header, and the argument length is the
+// offset of the body's length within the header. consume returns the bytes of the body, the bytes after the section,
+// and whether the section is complete.
 func (s *section) consume(b []byte, size, length int) (body, rest []byte, complete bool) {
 	if s.remaining == 0 {
 		n := copy(s.header[s.passed:size], b)

@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// mostEnd bounds how long the program waits for responses when it ends, since systemd and the kubelet kill it after
-	// some time.
+	// mostEnd is the longest time that the program waits for responses before exiting. systemd and the kubelet kill a
+	// program that takes too long to exit.
 	mostEnd = 10 * time.Second
-	// blockedAfter is how long a registration may take before the log says what the runtime waits for.
+	// blockedAfter is the time after which the log explains why a registration is delayed.
 	blockedAfter = 30 * time.Second
 )
 
 // errEarly means that the runtime closed a connection before it called Configure.
-var errEarly = errors.New("the runtime closed the connection before it configured the plugin")
+var errEarly = errors.New("the runtime closed the connection before configuring the plugin")
 
-// refusedError says why the plugin refused a runtime in Configure.
+// refusedError contains the plugin's reason for refusing a runtime in Configure.
 type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
-// connection is one connection to the runtime, from registration or handover to its end or the next handover.
+// connection is a connection to the runtime. A connection starts with a registration or a handover, and ends with a
+// disconnection or the next handover.
 //
-// It serves NRI's protocol with NRI's stub, which is never started and only calls the plugin's methods. A started stub
-// limits a registration to five seconds, and waits forever if the connection ends at the wrong moment
-// (containerd/nri#298).
+// A connection uses NRI's stub only to call the plugin's methods, and never starts the stub. A started stub limits a
+// registration to five seconds, and can wait forever when the connection ends (containerd/nri#298).
 type connection struct {
 	api.PluginService // NRI's stub
 	registration      *Registration
@@ -47,25 +47,25 @@ type connection struct {
 	server            *ttrpc.Server
 
 	made       time.Time
-	configured chan struct{} // closed when the plugin has answered the runtime's Configure
+	configured chan struct{} // closed after the plugin has answered the runtime's Configure request
 	configure  sync.Once
-	refused    error    // by the plugin, in Configure
+	refused    error    // the error from the plugin's Configure
 	listing    struct { // the containers that the runtime has listed so far
 		mu         sync.Mutex
 		pods       []*api.PodSandbox
 		containers []*api.Container // nil after the registration
-		began      time.Time        // when the first part of the list arrived; zero before
+		began      time.Time        // when the first part of the list arrived; zero until then
 	}
 
 	// The Registration's mutex guards the following fields.
-	since time.Time // when the runtime registered the plugin, perhaps in an earlier process; zero before
+	since time.Time // when the runtime registered the plugin, possibly in an earlier process; zero until then
 	over  bool      // the connection has ended
 }
 
-// newConnection prepares to serve a socket. It reads nothing until mux.Unblock is called.
+// newConnection prepares to serve a socket. No data is read from the socket until mux.Unblock is called.
 func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 	options := []stub.Option{stub.WithLogger(stubLog{r.Log})}
-	if !Launched() { // a launched plugin has both from its environment, and the stub then refuses these options
+	if !Launched() { // a launched plugin's stub reads both from the environment, and rejects these options
 		options = append(options, stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index))
 	}
 	dispatch, err := stub.New(r.plugin, options...)
@@ -82,11 +82,11 @@ func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 		c.server, err = ttrpc.NewServer()
 	}
 	if err != nil {
-		_ = c.mux.Close() // it was not used
+		_ = c.mux.Close() // the connection was not used
 		return nil, err
 	}
 	serve(c.server, c, r.plugin.Reads())
-	go func() { _ = c.server.Serve(context.Background(), listener) }() // conn records its end
+	go func() { _ = c.server.Serve(context.Background(), listener) }() // conn records the end of the connection
 	return c, nil
 }
 
@@ -109,7 +109,7 @@ func (c *connection) Configure(ctx context.Context, request *api.ConfigureReques
 	}, nil
 }
 
-// Synchronize collects the runtime's containers from one or more requests, and passes them to the plugin.
+// Synchronize collects the runtime's containers from one or more requests, and passes the containers to the plugin.
 func (c *connection) Synchronize(ctx context.Context,
 	request *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
 	l := &c.listing
@@ -136,16 +136,17 @@ func (c *connection) Synchronize(ctx context.Context,
 	return &api.SynchronizeResponse{Update: updates}, err
 }
 
-// register requests the registration. It is the plugin's only call to the runtime: NRI before 0.12.3 can deadlock on
-// others (containerd#13733). It waits without a timeout: the runtime registers plugins one after the other, and none
-// while it stops a container (containerd#14083), so a plugin that gives up and retries only lengthens the queue.
+// register asks the runtime to register the plugin. The plugin makes no other calls to the runtime, because other calls
+// can cause a deadlock in NRI before 0.12.3 (containerd#13733). register waits without a timeout. The runtime registers
+// plugins one at a time, and registers none while it stops a container (containerd#14083). A plugin that times out and
+// retries only lengthens the queue.
 func (c *connection) register() error {
 	conn, err := c.mux.Open(multiplex.RuntimeServiceConn)
 	if err != nil {
 		return err
 	}
 	client := ttrpc.NewClient(conn)
-	defer func() { _ = client.Close() }() // it is not needed again
+	defer func() { _ = client.Close() }() // the client is no longer needed
 	c.mux.Unblock()
 	_, err = api.NewRuntimeClient(client).RegisterPlugin(context.Background(), &api.RegisterPluginRequest{
 		PluginName: c.registration.Name, PluginIdx: c.registration.Index,
@@ -154,11 +155,12 @@ func (c *connection) register() error {
 	return err
 }
 
-// registerAndServe registers over the connection, unless the connection is inherited, and serves it until it ends. When
-// the context is done, it first answers the requests in flight, and hands over the connection if it can.
+// registerAndServe serves a connection until the connection ends. If the connection is not inherited, registerAndServe
+// first registers the plugin over the connection. When the context is done, registerAndServe answers the requests in
+// flight, and hands over the connection if possible.
 func (c *connection) registerAndServe(ctx context.Context, from *inheritance) error {
 	defer func() {
-		_ = c.mux.Close() // whatever they return, the connection has ended
+		_ = c.mux.Close() // ignore both errors: the connection has ended
 		_ = c.server.Close()
 	}()
 	refused := make(chan error, 1)
@@ -174,7 +176,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
 			c.registration.Log.Warnf("connected, but not registered for %s: the runtime is waiting for containers "+
-				"that are being stopped, and creates no new ones in the meantime", c.registration.blocked)
+				"that are being stopped, and creates no new containers in the meantime", c.registration.blocked)
 		}
 	})
 	defer late.Stop()
@@ -202,7 +204,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	return c.unlisted()
 }
 
-// resume continues to serve the previous process's connection.
+// resume starts to serve the connection that the previous process handed over.
 func (c *connection) resume(from *inheritance) {
 	defer from.served()
 	from.apply()
@@ -212,21 +214,22 @@ func (c *connection) resume(from *inheritance) {
 	c.registration.Log.Info("took over the connection to the runtime without the runtime noticing")
 }
 
-// registeredFor returns how long the plugin has been registered over the connection; 0 if it is not.
+// registeredFor returns how long the plugin has been registered over the connection; 0 if the plugin is not registered.
 func (c *connection) registeredFor() time.Duration {
 	c.registration.mu.Lock()
 	defer c.registration.mu.Unlock()
 	if c.since.IsZero() {
 		return 0
 	}
-	return max(time.Since(c.since), 1) // the clock may have been set back
+	return max(time.Since(c.since), 1) // the clock might have been set back
 }
 
-// endWithin is how long the program waits for responses when it ends: as long as the runtime waits for them, but at
-// most mostEnd.
+// endWithin returns how long the program waits for responses before exiting. The result is the runtime's request
+// timeout, but at most mostEnd.
 func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout(), mostEnd) }
 
-// end ends the connection without losing a response, or hands it over if it can.
+// end hands over the connection if possible. If a handover is not possible, end closes the connection without losing a
+// response.
 func (c *connection) end() {
 	if c.conn.stop(c.registration.endWithin()) && c.registeredFor() > 0 {
 		err := c.registration.handOver(c.conn)
@@ -238,21 +241,23 @@ func (c *connection) end() {
 		if c.registration.Handover == "" {
 			level = logrus.DebugLevel // no handover is configured
 		}
-		c.registration.Log.WithError(err).Log(level, "cannot hand over the connection to the runtime")
+		c.registration.Log.WithError(err).Log(level, "cannot hand over the runtime connection")
 	}
 	c.conn.awaitDelivery()
-	// CloseRead and CloseWrite shut down the socket itself. Close would not be enough, because a hung process may have
-	// another descriptor of the socket.
+	// CloseRead and CloseWrite shut down the socket itself. Close would not be enough, because a hung process might have
+	// another descriptor for the socket.
 	_ = c.conn.CloseRead()
-	_ = c.conn.CloseWrite() // both fail if the connection has ended
+	_ = c.conn.CloseWrite() // both calls fail if the connection has already ended
 }
 
-// unlistedError means that a connection ended after Configure but before the runtime listed all its containers.
+// unlistedError means that a connection ended after Configure, but before the runtime had listed all its containers.
 type unlistedError struct {
 	listing    bool          // the runtime had begun to list its containers
-	containers int           // how many containers it had listed
-	took       time.Duration // how long it had been listing them
-	proven     bool          // the registration ended it: the runtime was listing, or is still running
+	containers int           // how many containers the runtime had listed
+	took       time.Duration // how long the runtime had been listing its containers
+	// proven means that the registration ended the connection: the runtime was listing its containers, or is still
+	// running.
+	proven bool
 }
 
 func (c *connection) unlisted() *unlistedError {
@@ -267,25 +272,26 @@ func (c *connection) unlisted() *unlistedError {
 
 func (e *unlistedError) Error() string {
 	if !e.listing {
-		return "the runtime closed the connection before it listed its containers"
+		return "the runtime closed the connection before listing its containers"
 	}
-	return fmt.Sprintf("the runtime closed the connection after listing %d containers in %s", e.containers,
-		e.took.Round(time.Millisecond))
+	return fmt.Sprintf("the runtime closed the connection during the registration (containers listed: %d, duration: %s)",
+		e.containers, e.took.Round(time.Millisecond))
 }
 
-// causes returns the likely causes, for the log message after several such ends in a row.
+// causes returns the likely causes of the error, for the log message about repeated errors.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
-		return fmt.Sprintf("the runtime gives up if it cannot list all containers within %s: the node is too slow, or has "+
-			"too many containers", requestTimeout)
+		return fmt.Sprintf("The runtime could not list all containers within %s, because the node is too slow, or has too "+
+			"many containers", requestTimeout)
 	}
-	return "see the runtime's log for the cause: the runtime may have stopped; the environment, arguments, and " +
-		"annotations of four containers together may exceed NRI's message size of 4 MiB; or the runtime might not " +
-		"support an event that the plugin needs, although that version of the runtime normally does (if so, upgrade " +
-		"the runtime)"
+	return "For the cause, see the runtime's log. The runtime might have stopped. The environment, arguments, and " +
+		"annotations of four containers together might exceed NRI's message size limit of 4 MiB. The runtime might not " +
+		"support an event that the plugin needs, although this version of the runtime normally does. In the last " +
+		"case, upgrade the runtime"
 }
 
-// stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.
+// stubLog logs NRI's own messages at debug level, because this package itself logs the messages that an administrator
+// needs.
 type stubLog struct{ log logrus.FieldLogger }
 
 func (l stubLog) Debugf(_ context.Context, format string, args ...any) { l.log.Debugf(format, args...) }

@@ -14,20 +14,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// StateFormat is the format of everything that a process passes to the next one, including the plugin's state. If
-// testdata/state.json changes, here or in the plugin, increase it: a process accepts only its own format.
+// StateFormat is the format version of the data that a process passes to the next process, including the plugin's
+// state. If testdata/state.json changes in this package or in package plugin, increase StateFormat, because a process
+// accepts only its own format.
 const StateFormat = 4
 
-// state is what a process passes to the one that replaces it. It contains an age, not a time, since the clock may be
-// set.
+// state is the data that a process passes to the process that replaces it. The state contains the age of the
+// registration instead of a time, because the clock can be changed.
 type state struct {
 	Format        int             `json:"format"`
 	Agreed        agreement       `json:"agreed"`
-	RegisteredAgo time.Duration   `json:"registeredAgo"` // how long ago, in nanoseconds
+	RegisteredAgo time.Duration   `json:"registeredAgo"` // the time since the registration, in nanoseconds
 	Plugin        json.RawMessage `json:"plugin"`        // see Plugin.State
 }
 
-// decode decodes another process's state, which may have another version.
+// decode decodes the state from another process, which might run a different version of this program.
 func decode(text json.RawMessage) (s state, err error) {
 	var its struct {
 		Format int `json:"format"`
@@ -36,41 +37,44 @@ func decode(text json.RawMessage) (s state, err error) {
 		return s, err
 	}
 	if its.Format != StateFormat {
-		return s, fmt.Errorf("it has format %d, and this version reads format %d", its.Format, StateFormat)
+		return s, fmt.Errorf("the state has format %d, but this version reads format %d", its.Format, StateFormat)
 	}
 	err = json.Unmarshal(text, &s)
 	return s, err
 }
 
-// inheritance is a connection from the previous process over which the plugin is registered.
+// inheritance is a connection that the previous process hands over. The plugin is already registered over the
+// connection.
 type inheritance struct {
 	socket     *net.UnixConn
-	registered time.Time // when the runtime registered the plugin over it
+	registered time.Time // when the runtime registered the plugin over the connection
 	apply      func()    // applies the state of the previous process
-	served     func()    // tells the previous process that this one is serving
+	served     func()    // notifies the previous process that this process serves the connection
 }
 
 // notUnderstood is logged if this process cannot use the previous process's state.
-const notUnderstood = "cannot take over the previous process's connection: this process registers when that one exits"
+const notUnderstood = "cannot take over the previous process's connection: this process registers when the previous " +
+	"process exits"
 
-// join returns what the previous process passes to this one; nil if this one must register. While the previous process
-// is running, join waits until it ends or gives up its place.
+// join returns the connection that the previous process hands over, or nil if this process must register. While the
+// previous process is running, join waits until that process exits or releases the lock.
 func (r *Registration) join(ctx context.Context) *inheritance {
 	if socket := r.stored; socket != nil {
 		r.stored = nil
-		from, err := r.restore(context.WithoutCancel(ctx), r.storedState) // even if ctx is done: it is handed over in turn
+		// Even if ctx is done, the connection is restored, and is then handed over to the next process.
+		from, err := r.restore(context.WithoutCancel(ctx), r.storedState)
 		if err == nil {
 			from.socket = socket
 			return from
 		}
-		_ = socket.Close() // the runtime notices that
+		_ = socket.Close() // the runtime notices the end of the connection
 		r.Log.WithError(err).Warn(notUnderstood)
 	}
 	r.stayOut(ctx)
 	if r.Handover == "" {
 		return nil
 	}
-	var free time.Time // since when this process has left the lock free for others
+	var free time.Time // when this process began to leave the lock free for other processes
 	for ctx.Err() == nil {
 		owner, waiter, err := handover.Join(ctx, r.Handover, r.Name)
 		if owner != nil && r.backOff(ctx, owner, &free) {
@@ -97,14 +101,14 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 }
 
 const (
-	// backOffFor is how long a process that backs off leaves the lock free. It is long enough for the kubelet to restart a
-	// container.
+	// backOffFor is how long a process that backs off leaves the lock free. The time is long enough for the kubelet to
+	// restart a container.
 	backOffFor   = time.Minute
 	backOffAgain = 500 * time.Millisecond
 )
 
-// backOff releases the lock for a moment if another process should register instead of this one. It reports whether it
-// released the lock.
+// backOff briefly releases the lock if another process should register instead of this process. backOff reports whether
+// it released the lock.
 func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since *time.Time) bool {
 	switch {
 	case r.BacksOff == nil || !r.BacksOff():
@@ -123,12 +127,14 @@ func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since
 	return true
 }
 
-// errUnlike means that the previous process wants something else from the runtime, or uses another runtime.
-var errUnlike = errors.New("it is another plugin")
+// errUnlike means that the previous process uses a different runtime, or needs different settings from the runtime than
+// this process.
+var errUnlike = errors.New("the previous process is a different plugin")
 
-// warnAlone logs why this process cannot take over another process's connection, or cannot pass its own on.
+// warnAlone logs why this process cannot take over another process's connection, or cannot hand over its own
+// connection.
 func (r *Registration) warnAlone(err error) {
-	what := "no other process can take over this process's connection, so the plugin re-registers during an upgrade"
+	what := "no other process can take over this process's connection: the plugin will re-register during an upgrade"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
 			what = "cannot take over the running process's connection: registering as a second plugin"
@@ -137,8 +143,8 @@ func (r *Registration) warnAlone(err error) {
 	r.Log.WithError(err).Warn(what)
 }
 
-// waitBehind waits until the process with the connection passes it to this one. It returns nil without an error if that
-// process ended or released the lock without passing it.
+// waitBehind waits until the owner of the connection passes the connection to this process. If the owner exits or
+// releases the lock without passing the connection, waitBehind returns nil without an error.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
 	for {
@@ -157,8 +163,8 @@ func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) 
 	}
 }
 
-// consider checks whether this process can replace the process that made an offer, and configures the plugin for it. It
-// returns an error if this process cannot.
+// consider checks whether this process can replace the process that made an offer, and configures the plugin for the
+// handover. If this process cannot replace the other process, consider returns an error.
 func (r *Registration) consider(ctx context.Context, text json.RawMessage) error {
 	var o offer
 	if err := json.Unmarshal(text, &o); err != nil {
@@ -176,7 +182,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	before := r.behind.Swap(o.Registered)
 	switch {
 	case o.Leaves != "":
-		r.Log.Warnf("the previous process makes way for this one: %s", o.Leaves)
+		r.Log.Warnf("the previous process releases the lock, so that this process can register: %s", o.Leaves)
 	case !o.Registered && o.Agreed == nil:
 		r.Log.Info("waiting behind a process that is not registered")
 	case o.Registered && !before:
@@ -185,7 +191,8 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	return nil
 }
 
-// accept takes over the previous process's connection. It returns nil if that process keeps or ends the connection.
+// accept takes over the previous process's connection. If the previous process keeps or closes the connection, accept
+// returns nil.
 func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	text json.RawMessage) (*inheritance, error) {
 	from, err := r.restore(ctx, text)
@@ -209,7 +216,7 @@ func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	return from, nil
 }
 
-// restore decodes the previous process's state, if this process can use it.
+// restore decodes the previous process's state. If this process cannot use the state, restore returns an error.
 func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inheritance, error) {
 	s, err := decode(text)
 	if err != nil {
@@ -222,9 +229,10 @@ func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inhe
 	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), apply: apply, served: func() {}}, err
 }
 
-// checkAgreement returns nil if this process and the runtime agree on the same as the previous process.
+// checkAgreement returns an error if this process's agreement with the runtime differs from the previous process's
+// agreement.
 func (r *Registration) checkAgreement(ctx context.Context, before agreement) error {
-	if before.Deployment == "" || r.Deployment == "" { // a deployment whose name is unknown has its own handover directory
+	if before.Deployment == "" || r.Deployment == "" { // an unknown deployment has its own handover directory
 		before.Deployment = r.Deployment
 	}
 	r.mu.Lock()
@@ -239,7 +247,7 @@ func (r *Registration) checkAgreement(ctx context.Context, before agreement) err
 		now, err = r.agree(ctx, before)
 	}
 	if err == nil && now != before {
-		err = fmt.Errorf("%w: this process has %s, the previous one %s", errUnlike, now, before)
+		err = fmt.Errorf("%w: this process has %s; the previous process has %s", errUnlike, now, before)
 	}
 	return err
 }

@@ -231,8 +231,8 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, meetIn(filepath.Join(os.DevNull, "none")))
-	if log := r.log.String(); !strings.Contains(log, "no other process can take over this process's connection, "+
-		"so the plugin re-registers during an upgrade") ||
+	if log := r.log.String(); !strings.Contains(log, "no other process can take over this process's connection: "+
+		"the plugin will re-register during an upgrade") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
 	}
@@ -247,7 +247,7 @@ func TestRelease(t *testing.T) {
 		why     string
 	}{
 		"refused": {false, adjuster{refuses: errors.New("too old a runtime")}, "too old a runtime"},
-		"paused":  {true, adjuster{}, "the runtime closed the connection before it listed its containers"},
+		"paused":  {true, adjuster{}, "the runtime closed the connection before listing its containers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runtime, dir := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t)
@@ -259,7 +259,7 @@ func TestRelease(t *testing.T) {
 				runtime.HangUp()
 			}
 			runtime.Start(t)
-			second.awaitLine(t, "the previous process makes way for this one: "+test.why)
+			second.awaitLine(t, "the previous process releases the lock, so that this process can register: "+test.why)
 			if test.hangsUp { // the second process also tries, and fails in the same way
 				await.That(t, await.Timeout, "paused", func() bool { return first.Paused() && second.Paused() })
 				return
@@ -314,7 +314,7 @@ func TestHandOver_Service(t *testing.T) {
 // If the next process does not understand the state, it ends the connection and registers. It must not continue with an
 // empty state over a connection on which the runtime lists no containers.
 func TestRestore_OtherFormat(t *testing.T) {
-	const says = "cannot take over the previous process's connection: this process registers when that one exits"
+	const says = "cannot take over the previous process's connection: this process registers when the previous process exits"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()
 		await.That(t, await.Timeout, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })
@@ -352,8 +352,8 @@ func TestStateFormat(t *testing.T) {
 		Plugin: json.RawMessage("{}")}))
 	for left, want := range map[string]string{
 		"":             "unexpected end of JSON input",
-		"null":         fmt.Sprintf("it has format 0, and this version reads format %d", StateFormat),
-		`{"format":1}`: fmt.Sprintf("it has format 1, and this version reads format %d", StateFormat),
+		"null":         fmt.Sprintf("the state has format 0, but this version reads format %d", StateFormat),
+		`{"format":1}`: fmt.Sprintf("the state has format 1, but this version reads format %d", StateFormat),
 		fmt.Sprintf(`{"format":%d,"agreed":"x"}`, StateFormat): "cannot unmarshal",
 	} {
 		if _, err := decode(json.RawMessage(left)); err == nil || !strings.Contains(err.Error(), want) {

@@ -13,28 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeper keeps the plugin registered: it connects, and reconnects with backoffs after each end. It is independent of
-// the messages on a connection, and uses only the process's own clock.
+// keeper keeps the plugin registered. After a connection ends, the keeper reconnects with a backoff. The keeper does
+// not depend on the messages on a connection, and uses only the process's own clock.
 //
-// It guarantees that no pattern of restarts leaves a runtime that would register the plugin without it for longer than
-// registerRarely, unless runtimes end while they list their containers to the plugin.
+// If the runtime is able to register the plugin, the keeper guarantees that the plugin is unregistered for at most
+// registerRarely, however often runtimes restart. The guarantee does not apply to runtimes that exit while they list
+// their containers to the plugin.
 type keeper struct {
 	backoffs
-	join    func(context.Context) *inheritance // waits for the lock; nil means that this process has to register
-	release func(cause error)                  // passes the lock to another process, which may be able to register
+	join    func(context.Context) *inheritance // waits for the lock; returns nil if this process must register
+	release func(cause error)                  // passes the lock to another process, which might register
 	dial    func(context.Context) (net.Conn, error)
 	serve   func(context.Context, net.Conn, *inheritance) error // returns when the connection ends
 	socket  func() socketFile                                   // returns the current file of the runtime's socket
-	changed func() <-chan struct{}                              // receives when the file of the socket may have changed
+	changed func() <-chan struct{}                              // signals that the socket's file might have changed
 	report  func(end error, rest time.Duration)
 	paused  *atomic.Bool
 }
 
-// socketFile identifies one of the files that have existed at a path, because a runtime creates a new socket when it
-// starts. The zero socketFile means that no file exists.
+// socketFile identifies the file of a socket. When a runtime starts, it creates a new file at the same path. The zero
+// socketFile means that no file exists.
 type socketFile struct {
 	device, inode uint64
-	made          unix.Timespec // distinguishes files that have the same inode number one after the other
+	made          unix.Timespec // distinguishes successive files with the same inode number
 }
 
 func socketAt(path string) socketFile {
@@ -48,7 +49,7 @@ func socketAt(path string) socketFile {
 // keepRegistered keeps the plugin registered until the context is done.
 func (k *keeper) keepRegistered(ctx context.Context) {
 	from := k.join(ctx)
-	for from != nil || ctx.Err() == nil { // an inherited connection is handed over again, even if the context is done
+	for from != nil || ctx.Err() == nil { // even if the context is done, hand over an inherited connection
 		err := k.connect(ctx, from)
 		from = nil
 		if ctx.Err() != nil {
@@ -70,13 +71,13 @@ func (k *keeper) keepRegistered(ctx context.Context) {
 	}
 }
 
-// connect serves a connection until it ends: an inherited or a new one.
+// connect serves an inherited or a new connection until the connection ends.
 func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 	if from != nil {
 		return k.serve(ctx, from.socket, from)
 	}
 	select {
-	case <-k.changed(): // dial sees the current socket anyway
+	case <-k.changed(): // discard the notification: dial uses the current socket
 	default:
 	}
 	file := k.socket()
@@ -86,8 +87,8 @@ func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 	switch {
 	case err != nil:
 		return err
-	case suspect != nil && k.file == k.socket(): // the runtime is still the one that closed the last connection
-		_ = conn.Close() // nothing was sent
+	case suspect != nil && k.file == k.socket(): // the runtime that closed the last connection is still running
+		_ = conn.Close() // no data was sent
 		suspect.proven = true
 		return suspect
 	}
@@ -95,7 +96,7 @@ func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 	return k.serve(ctx, conn, nil)
 }
 
-// rest waits for the given time, or until the runtime may have started.
+// rest waits until the given time has passed, or until the runtime might have started.
 func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -105,8 +106,8 @@ func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// pause waits for pauseFor before the next registration. A new socket ends the pause early, as the keeper guarantees,
-// since the new runtime may work. But if that runtime also ends while it lists its containers, later new sockets do not
+// pause waits for pauseFor before the next registration. A new socket ends the pause early, because a new runtime might
+// be able to register the plugin. If the new runtime also exits while it lists its containers, later new sockets do not
 // end the pause.
 func (k *keeper) pause(ctx context.Context) {
 	k.paused.Store(true)

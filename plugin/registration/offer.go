@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// agreement is what the plugin and the runtime agreed on at a registration. A process that takes over the connection
-// must agree to exactly the same.
+// agreement contains the settings on which the plugin and the runtime agreed at a registration. A process can take over
+// the connection only with exactly the same agreement.
 type agreement struct {
 	Socket         string        `json:"socket"` // the path of the runtime's socket
 	Index          string        `json:"index"`
@@ -29,18 +29,18 @@ type agreement struct {
 }
 
 func (a agreement) String() string {
-	return fmt.Sprintf("socket %s, index %s, deployment %s, events %s and keepConnected=%t", a.Socket, a.Index,
+	return fmt.Sprintf("socket %s, index %s, deployment %s, events %s, and keepConnected=%t", a.Socket, a.Index,
 		cmp.Or(a.Deployment, "unknown"), a.Events.PrettyString(), a.KeepConnected)
 }
 
-// offer is what a waiting process must know to replace this process.
+// offer contains the information that a waiting process needs to replace this process.
 type offer struct {
-	Registered bool       `json:"registered"` // the runtime calls the process that has the connection
+	Registered bool       `json:"registered"` // the plugin is registered over this process's connection
 	Agreed     *agreement `json:"agreed,omitempty"`
 	Leaves     string     `json:"leaves,omitempty"` // why this process releases the lock
 }
 
-// hold allows other processes to wait behind this one.
+// hold allows other processes to wait for this process's connection.
 func (r *Registration) hold(owner *handover.Owner) {
 	r.mu.Lock()
 	r.owner = owner
@@ -60,8 +60,8 @@ func (r *Registration) release(cause error) {
 	owner.Close()
 }
 
-// offer tells the waiting processes whether the plugin is registered. A hung process takes a second, which delays only
-// the next offer. If several offers are due, each contains the current state.
+// offer informs the waiting processes whether the plugin is registered. A hung waiting process delays only the next
+// offer, by one second. If several offers are due, each offer contains the current state.
 func (r *Registration) offer() {
 	r.offering.Lock()
 	defer r.offering.Unlock()
@@ -78,8 +78,8 @@ func (r *Registration) send(owner *handover.Owner, o offer) {
 	}
 }
 
-// handOver passes the connection to another process. No goroutine may be reading from the connection. It may take half
-// of the runtime's timeout, so that the other process can still answer the next request in time.
+// handOver passes the connection to another process. No goroutine may be reading from the connection. The transfer can
+// take half of the runtime's request timeout, so that the other process can still answer the next request in time.
 func (r *Registration) handOver(c *conn) error {
 	plugins, err := r.plugin.State()
 	if err != nil {
@@ -101,6 +101,7 @@ func (r *Registration) handOver(c *conn) error {
 	if err := handover.Store(c.UnixConn, text); err != nil {
 		return err
 	}
-	c.awaitDelivery() // systemd closes the connection when the service is stopped, and undelivered responses would be lost
+	// When the service is stopped, systemd closes the connection, and undelivered responses are lost.
+	c.awaitDelivery()
 	return nil
 }

@@ -1,12 +1,14 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registration keeps an NRI plugin registered with a container runtime, whichever runtime that is and however
-// often it restarts. It implements NRI's protocol, and is independent of what the plugin does.
+// Package registration keeps an NRI plugin registered with a container runtime, even if the runtime restarts often. The
+// package implements NRI's protocol, works with any container runtime that supports NRI, and does not depend on the
+// plugin's purpose.
 //
-// A registration is the most harmful thing that a plugin does: while the runtime stops a container, which may take an
-// hour, a registration keeps it from creating any. A process that replaces another one therefore takes over its
-// connection (package handover), and a runtime that cannot register the plugin is not contacted for minutes.
+// A registration is a plugin's most disruptive operation. If the runtime is stopping a container, which can take an
+// hour, a pending registration prevents the runtime from creating containers. A process that replaces another process
+// therefore takes over the connection of that process (package handover). If the runtime cannot register the plugin,
+// this package waits several minutes before the next attempt.
 package registration
 
 import (
@@ -30,95 +32,102 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/watch"
 )
 
-// Plugin is a plugin that registers. NRI's stub also calls its other methods, one for each NRI event that the plugin
-// implements.
+// Plugin is an NRI plugin that can be registered. NRI's stub also calls the plugin's other methods, one for each NRI
+// event that the plugin implements.
 type Plugin interface {
-	// Configure returns the events that the plugin subscribes to. An error ends the registration, which is retried later.
-	// Once the context is done, the result is ignored, and Configure must change nothing. A process that waits for another
-	// process's connection is configured too.
+	// Configure returns the events to which the plugin subscribes. If Configure returns an error, the registration ends
+	// and is retried later. After the context is done, the caller ignores the result, and Configure must not change
+	// anything. Configure is also called in a process that waits for another process's connection.
 	stub.ConfigureInterface
-	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
+	// Synchronize receives the list of the runtime's containers. The runtime creates no containers until Synchronize
+	// returns.
 	stub.SynchronizeInterface
-	// Connected is called before a connection is served. The runtime is the PID of the process at the other end; 0 if that
-	// is not in this process's PID namespace.
+	// Connected is called before a connection is served. The argument is the PID of the process at the other end, or 0 if
+	// that process is not in this process's PID namespace.
 	Connected(runtime int)
-	// Reads returns the fields of pods and containers that the plugin reads. It is called once for each connection.
+	// Reads returns the fields of pods and containers that the plugin reads. Reads is called once for each connection.
 	Reads() Reads
-	// State returns what the process that takes over the connection must know. See StateFormat. No request is in flight.
+	// State returns the plugin's state for the process that takes over the connection. If the format of the state changes,
+	// increase StateFormat. No request is in flight when State is called.
 	State() (json.RawMessage, error)
-	// Restore decodes the previous process's State, and changes nothing. It returns a function that applies the state.
+	// Restore decodes the state from the previous process, and returns a function that applies the state. Restore itself
+	// changes nothing.
 	Restore(state json.RawMessage) (apply func(), err error)
 }
 
 // Options configure a Registration.
 type Options struct {
-	Name, Index string // as shown to the runtime, such as "rdma" and "90"; a runtime that launches the plugin sets its own
+	// Name and Index identify the plugin to the runtime; for example, "rdma" and "90". If the runtime launches the plugin,
+	// the runtime sets both values.
+	Name, Index string
 	Socket      string // the runtime's NRI socket
-	// Handover is the directory that processes use to hand over the connection; empty means no handover.
+	// Handover is the directory that processes use to hand over the connection. If Handover is empty, no handover takes
+	// place.
 	Handover string
-	// Deployment is the process's deployment. The process takes over no connection from another deployment, even if they
-	// share a directory. Empty means unknown.
+	// Deployment identifies the deployment to which the process belongs; empty means unknown. The process does not take
+	// over a connection from another deployment, even if the two deployments share a directory.
 	Deployment string
-	// BacksOff reports whether this process should let another process register first, if no process is registered; nil
-	// means false.
+	// BacksOff reports whether this process should let another process register first when no process is registered. A nil
+	// BacksOff means false.
 	BacksOff func() bool
-	// Rival returns an error that names the other plugin that serves the node's containers, if there is one. This process
-	// then does not register. Rival is nil if this cannot be found out.
+	// Rival returns an error if another plugin serves the node's containers. The error names the other plugin, and
+	// prevents this process from registering. Rival is nil if other plugins cannot be detected.
 	Rival func() error
-	// KeepConnected asks the runtime to keep the plugin when a request times out.
+	// KeepConnected asks the runtime not to disconnect the plugin when a request times out.
 	KeepConnected bool
 	Log           logrus.FieldLogger
 }
 
-// Registration keeps a plugin registered. It is safe for concurrent use.
+// Registration keeps a plugin registered. A Registration is safe for concurrent use.
 type Registration struct {
 	Options
 	plugin         Plugin
-	stored         *net.UnixConn   // the connection that systemd stored for this process; nil if there is none
+	stored         *net.UnixConn   // the connection that systemd stored for this process; nil if systemd stored none
 	storedState    json.RawMessage // the state that belongs to the stored connection
-	blocked        time.Duration   // blockedAfter, except in tests
-	backOffFor     time.Duration   // how long this process leaves the lock free for others: backOffFor, except in tests
+	blocked        time.Duration   // the constant blockedAfter, except in tests
+	backOffFor     time.Duration   // the constant backOffFor, except in tests
 	rivalGone      time.Duration   // the constant rivalGone, except in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
-	behind         atomic.Bool // this process waits behind a registered one, which will hand over its connection
+	behind         atomic.Bool // this process waits for a registered process to hand over its connection
 	rivals         rivals
 
-	offering sync.Mutex // held while an offer or the state is sent to other processes; taken before mu
+	offering sync.Mutex // held while this process sends an offer or its state to other processes; locked before mu
 
 	mu      sync.Mutex
-	agreed  *agreement      // at the last Configure; nil before the first one
-	latest  *connection     // nil before the first connection, and between two connections
-	current *connection     // over which the runtime calls the plugin; nil while the plugin is not registered
-	owner   *handover.Owner // nil: no other process can take over the connection
-	when    time.Time       // when the runtime last registered the plugin; zero means never
+	agreed  *agreement      // from the last Configure request; nil before the first request
+	latest  *connection     // the open connection, registered or not; nil if no connection is open
+	current *connection     // the connection over which the plugin is registered; nil while the plugin is not registered
+	owner   *handover.Owner // nil if no other process can take over the connection
+	when    time.Time       // when the runtime last registered the plugin; zero if never
 }
 
-// New returns a Registration. It takes the connection that systemd stored for this process, and does nothing more until
-// Run is called. If the program ends before that, the connection ends too, since the runtime would wait for a
-// connection that nobody reads.
+// New returns a Registration, and takes the connection that systemd stored for this process, if any. The Registration
+// does nothing more until Run is called. If the program exits before Run is called, the connection ends too. If the
+// connection stayed open, the runtime would wait for responses that no process sends.
 func New(plugin Plugin, o Options) *Registration {
 	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, backOffFor: backOffFor, rivalGone: rivalGone}
 	var err error
 	r.stored, r.storedState, err = handover.Stored()
 	if err != nil {
-		r.Log.WithError(err).Warn("registering again")
+		r.Log.WithError(err).Warn("re-registering with the runtime")
 	}
 	r.requestTimeout.Store(int64(stub.DefaultRequestTimeout))
 	return r
 }
 
-// Registered reports whether the runtime calls the plugin for containers now.
+// Registered reports whether the runtime currently calls the plugin for containers.
 func (r *Registration) Registered() bool { return r.serving() != nil }
 
-// Behind reports whether this process waits behind a registered one, which will hand over its connection when it ends.
+// Behind reports whether this process waits behind a registered process. The registered process hands over its
+// connection when exiting.
 func (r *Registration) Behind() bool { return r.behind.Load() }
 
-// Paused reports whether the plugin pauses for minutes before it registers again.
+// Paused reports whether the plugin is pausing for several minutes before the next registration attempt.
 func (r *Registration) Paused() bool { return r.paused.Load() }
 
-// Unregistered returns how long the plugin has been connected to the runtime without being registered; 0 if it is
-// registered or not connected.
+// Unregistered returns how long the plugin has been connected to the runtime without being registered. The result is 0
+// if the plugin is registered or not connected.
 func (r *Registration) Unregistered() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,15 +137,15 @@ func (r *Registration) Unregistered() time.Duration {
 	return time.Since(r.latest.made)
 }
 
-// When returns when the runtime last registered the plugin, with this process or with one that handed over its
-// connection; zero means never.
+// When returns the time of the plugin's last registration, in this process or in a previous process that handed over
+// its connection. The zero time means that the plugin has never been registered.
 func (r *Registration) When() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.when
 }
 
-// Waiting returns how long the runtime has been waiting for the plugin's response; 0 if it is not waiting.
+// Waiting returns how long the runtime has been waiting for the plugin's response; 0 if the runtime is not waiting.
 func (r *Registration) Waiting() time.Duration {
 	if c := r.serving(); c != nil {
 		return c.conn.waiting()
@@ -144,16 +153,16 @@ func (r *Registration) Waiting() time.Duration {
 	return 0
 }
 
-// RequestTimeout returns how long the runtime waits for a response, according to the last Configure; before that, NRI's
-// default.
+// RequestTimeout returns how long the runtime waits for a response, according to the last Configure request. Before the
+// first Configure request, the result is NRI's default.
 func (r *Registration) RequestTimeout() time.Duration { return time.Duration(r.requestTimeout.Load()) }
 
 // Launched reports whether the runtime started this program as its plugin.
 func Launched() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
-// Run keeps the plugin registered until the context is done. It then returns nil, after all requests in flight were
-// answered and the responses delivered, or the connection was handed over. A plugin that the runtime launched serves
-// only the connection that it was given, and Run returns when that ends.
+// Run keeps the plugin registered until the context is done. Before Run returns nil, it either hands over the
+// connection, or answers all requests in flight and delivers the responses. If the runtime launched the plugin, Run
+// serves only the connection that the runtime provided, and returns when that connection ends.
 func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)
@@ -176,7 +185,8 @@ func (r *Registration) Run(ctx context.Context) error {
 	return nil
 }
 
-// dial connects to the runtime, unless another plugin registered first after this process got the lock.
+// dial connects to the runtime. If another plugin registered after this process acquired the lock, dial returns an
+// error instead.
 func (r *Registration) dial(ctx context.Context) (net.Conn, error) {
 	if err := r.rival(); err != nil {
 		return nil, err
@@ -201,11 +211,12 @@ func (r *Registration) runLaunched(ctx context.Context) error {
 	return err
 }
 
-// serve serves a connection until it ends. It first registers over the connection, unless the connection is inherited.
+// serve serves a connection until the connection ends. If the connection is not inherited, serve first registers the
+// plugin over the connection.
 func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inheritance) error {
 	c, err := newConnection(r, socket.(*net.UnixConn))
 	if err != nil {
-		_ = socket.Close() // it was not used
+		_ = socket.Close() // the socket was not used
 		return err
 	}
 	r.mu.Lock()
@@ -214,7 +225,7 @@ func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inherit
 	defer r.recordEnd(c)
 	runtime, err := handover.Peer(socket.(*net.UnixConn))
 	if err != nil {
-		r.Log.WithError(err).Debug("the runtime's process cannot be determined")
+		r.Log.WithError(err).Debug("cannot determine the PID of the runtime")
 	}
 	r.plugin.Connected(runtime)
 	return c.registerAndServe(ctx, from)
@@ -226,7 +237,7 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
-// completeAgreement adds what this plugin always wants from a runtime to what the runtime said.
+// completeAgreement adds the values from this process's Options to an agreement.
 func (r *Registration) completeAgreement(a agreement) agreement {
 	a.Socket = r.Socket
 	a.Index = r.Index
@@ -235,8 +246,7 @@ func (r *Registration) completeAgreement(a agreement) agreement {
 	return a
 }
 
-// agree has the plugin check what the runtime said, and returns that together with what the plugin wants from the
-// runtime.
+// agree calls the plugin's Configure with the runtime's values, and returns the complete agreement.
 func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error) {
 	if a.RequestTimeout <= 0 {
 		a.RequestTimeout = stub.DefaultRequestTimeout
@@ -254,7 +264,7 @@ func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error
 	return a, nil
 }
 
-// recordRegistration records that the plugin is registered over a connection, and since when.
+// recordRegistration records that the plugin has been registered over a connection since the given time.
 func (r *Registration) recordRegistration(c *connection, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

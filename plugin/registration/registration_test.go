@@ -195,7 +195,7 @@ func TestRun_RuntimeComesBack(t *testing.T) {
 	if when := r.When(); when.Before(before) || when.After(time.Now()) {
 		t.Errorf("registered at %s, want after %s", when, before)
 	}
-	if n := strings.Count(r.log.String(), "the runtime closed the connection: trying again"); n != 10 {
+	if n := strings.Count(r.log.String(), "the runtime closed the connection: reconnecting"); n != 10 {
 		t.Errorf("the log has %d of 10 ends:\n%s", n, r.log)
 	}
 }
@@ -348,8 +348,8 @@ func TestRun_RuntimeHangsUp(t *testing.T) {
 	runtime.Start(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	await.That(t, await.Timeout, "paused", r.Paused)
-	const says = "not registered: 2 times in a row, the runtime closed the connection before it listed its containers: " +
-		"see the runtime's log"
+	const says = "not registered after 2 attempts in a row: the runtime closed the connection before listing its containers. " +
+		"For the cause, see the runtime's log"
 	if !strings.Contains(r.log.String(), says) {
 		t.Errorf("the log does not say %q:\n%s", says, r.log)
 	}
@@ -393,7 +393,7 @@ func TestRun_UnlistedContainers(t *testing.T) {
 	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
-	if !strings.Contains(r.log.String(), "may exceed NRI's message size of 4 MiB") {
+	if !strings.Contains(r.log.String(), "might exceed NRI's message size limit of 4 MiB") {
 		t.Errorf("the log does not say why:\n%s", r.log)
 	}
 }

@@ -12,19 +12,20 @@ import (
 
 const (
 	rivalAgain = 500 * time.Millisecond
-	// rivalGone is how long no other plugin must have been seen before a process that stayed out registers. It bridges the
-	// restart of another plugin's service, which takes about a second.
+	// rivalGone is how long this process waits before registering after the other plugin was last seen. The time covers a
+	// restart of the other plugin's service, which takes about a second.
 	rivalGone = 3 * time.Second
 )
 
-// rivalError says why this process stays out.
+// rivalError contains the reason why this process does not register.
 type rivalError struct{ error }
 
 func (e *rivalError) Error() string {
-	return fmt.Sprintf("not registering: %v: two plugins would set the same limits; remove one of them", e.error)
+	return fmt.Sprintf("not registering: %v, and two plugins would set the same limits. Remove one of the plugins",
+		e.error)
 }
 
-// rivals remembers which other plugin was last seen serving the node's containers.
+// rivals records the other plugin that was last seen serving the node's containers.
 type rivals struct {
 	mu   sync.Mutex
 	seen time.Time
@@ -50,8 +51,8 @@ func (r *Registration) rival() error {
 	return r.rivals.last
 }
 
-// stayOut waits while another plugin serves the node's containers. It holds no lock, so that each process of a
-// deployment stays out independently.
+// stayOut waits while another plugin serves the node's containers. stayOut holds no lock, so that each process of a
+// deployment waits independently.
 func (r *Registration) stayOut(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
@@ -70,7 +71,7 @@ func (r *Registration) stayOut(ctx context.Context) {
 	}
 }
 
-// Out returns why this process stays out; nil if it does not.
+// Out returns an error if this process does not register because of another plugin. The error names the other plugin.
 func (r *Registration) Out() error {
 	r.rivals.mu.Lock()
 	defer r.rivals.mu.Unlock()

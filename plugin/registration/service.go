@@ -17,19 +17,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/wire"
 )
 
-// Reads are the fields that a plugin reads of the messages that the runtime sends for each container. All other fields
-// are empty.
+// Reads specifies the fields that a plugin reads from the runtime's messages about containers. All other fields of the
+// messages are left empty.
 type Reads struct {
-	Pod        wire.Paths // of api.PodSandbox
-	Container  wire.Paths // of api.Container
-	Adjustment wire.Paths // of api.ContainerAdjustment, which a validator gets
+	Pod        wire.Paths // fields of api.PodSandbox
+	Container  wire.Paths // fields of api.Container
+	Adjustment wire.Paths // fields of api.ContainerAdjustment, which a validator receives
 }
 
 // pluginService is the service's name in NRI's API (pkg/api/api.proto).
 const pluginService = "nri.pkg.api.v1alpha1.Plugin"
 
-// serve registers NRI's plugin service with a server, for the events that a plugin of this package can subscribe to. In
-// requests about containers, it decodes only the fields that the plugin reads.
+// serve registers NRI's plugin service with a server, for the events to which a plugin of this package can subscribe.
+// The service decodes only the fields that the plugin reads from requests about containers.
 func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
 	about := []wire.Paths{reads.Pod.Below("pod"), reads.Container.Below("container")}
 	server.RegisterService(pluginService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
@@ -40,20 +40,20 @@ func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
 		"CreateContainer": partialMethod(service.CreateContainer, wire.New(&api.CreateContainerRequest{}, about...)),
 		"PostCreateContainer": partialMethod(service.PostCreateContainer,
 			wire.New(&api.PostCreateContainerRequest{}, about...)),
-		"StateChange": partialMethod(service.StateChange, // how NRI before 0.12 sends PostCreateContainer
+		"StateChange": partialMethod(service.StateChange, // NRI before 0.12 sends PostCreateContainer as a StateChange
 			wire.New(&api.StateChangeEvent{}, append(about, wire.Paths{"event": nil})...)),
 		"ValidateContainerAdjustment": partialMethod(service.ValidateContainerAdjustment,
 			wire.New(&api.ValidateContainerAdjustmentRequest{}, append(about, reads.Adjustment.Below("adjust"))...)),
 	}})
 }
 
-// request is one of NRI's messages.
+// request is the type constraint for NRI's messages.
 type request[T any] interface {
 	*T
 	proto.Message
 }
 
-// wholeMethod returns a method whose requests are decoded completely.
+// wholeMethod returns a method that decodes all fields of its requests.
 func wholeMethod[T, Answer any, Request request[T]](
 	answer func(context.Context, Request) (Answer, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
@@ -65,7 +65,7 @@ func wholeMethod[T, Answer any, Request request[T]](
 	}
 }
 
-// partialMethod returns a method whose requests are decoded only in part.
+// partialMethod returns a method that decodes only the given fields of its requests.
 func partialMethod[T, Answer any, Request request[T]](
 	answer func(context.Context, Request) (Answer, error), fields *wire.Fields) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
@@ -77,13 +77,14 @@ func partialMethod[T, Answer any, Request request[T]](
 	}
 }
 
-// mostBuffer is the largest buffer, in bytes, that is kept for later requests. Buffers can be reused, because decoding
-// copies the fields. The list of a node's containers is larger, but is sent only once for each registration.
+// mostBuffer is the size, in bytes, of the largest buffer that is kept for later requests. Buffers can be reused,
+// because decoding copies the fields. The list of a node's containers is larger than mostBuffer, but the runtime sends
+// the list only once for each registration.
 const mostBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// decodePart decodes these fields of a request.
+// decodePart decodes only the given fields of a request.
 func decodePart(unmarshal func(any) error, fields *wire.Fields, decoded proto.Message) error {
 	var request undecoded
 	if err := unmarshal(&request); err != nil {
@@ -102,7 +103,8 @@ func decodePart(unmarshal func(any) error, fields *wire.Fields, decoded proto.Me
 	return err
 }
 
-// undecoded is a message that keeps its bytes, since ttrpc passes the bytes only to a message. It has no fields.
+// undecoded is a message without fields that stores its encoded bytes, because ttrpc passes the bytes only to a
+// message.
 type undecoded []byte
 
 func (*undecoded) Reset() {}

@@ -11,43 +11,44 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Requirement is what a plugin requires from a runtime.
+// Requirement describes the versions of runtimes that a plugin requires.
 type Requirement struct {
-	from   map[string]string // the first version that meets it, by runtime
-	defect string            // what is wrong with earlier versions
-	remedy string            // an alternative to an upgrade; "" if there is none
+	from   map[string]string // the first version that meets the requirement, by runtime
+	defect string            // the defect of earlier versions
+	remedy string            // the alternative to an upgrade; "" without an alternative
 }
 
-// never lists runtimes none of whose versions meet any requirement, and why.
+// never lists the runtimes whose versions all fail every requirement, with the reasons.
 var never = map[string]string{
-	// moby's daemon/internal/nri applies environment variables and mounts from plugins, and ignores the rest.
-	"docker": "Docker ignores rlimits and devices from NRI plugins: stop the plugin here, and use CDI (rdma-spec cdi, " +
-		"docker run --device) instead",
+	// moby's daemon/internal/nri applies environment variables and mounts from plugins, and ignores all other adjustments.
+	"docker": "Docker ignores rlimits and devices from NRI plugins: stop the plugin on this node, and use CDI " +
+		"(rdma-spec cdi, docker run --device) instead",
 }
 
-// Adjusting is the requirement of a plugin that adjusts containers: NRI applies rlimits. Earlier runtimes ignore them
-// silently.
+// Adjusting is the requirement of a plugin that adjusts containers: the runtime applies rlimits from NRI plugins.
+// Earlier versions of runtimes silently ignore rlimits from NRI plugins.
 var Adjusting = Requirement{
 	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
 	defect: "silently drops rlimits from NRI plugins",
 	remedy: ", or use a base spec from rdma-spec generate instead of the plugin",
 }
 
-// Validating is the requirement of a validator: NRI calls plugins to validate adjustments.
+// Validating is the requirement of a validator: the runtime calls NRI plugins to validate adjustments.
 var Validating = Requirement{
 	from:   map[string]string{"containerd": "2.2.0", "cri-o": "1.34.0"},
 	defect: "does not call NRI plugins to validate containers",
 }
 
-// Met reports whether a version of a runtime meets the requirement, and returns the first version that does. Unknown
-// runtimes meet it, and so do versions that cannot be parsed, such as those of development builds.
+// Met reports whether a version of a runtime meets the requirement, and returns the first version that meets the
+// requirement. Unknown runtimes meet every requirement. Versions that cannot be parsed, such as the versions of
+// development builds, also meet every requirement.
 func (q Requirement) Met(runtime, running string) (met bool, first string) {
 	first, known := q.from[runtime]
 	got, err := version.ParseGeneric(running)
 	return !known || err != nil || got.AtLeast(version.MustParseGeneric(first)), first
 }
 
-// Check returns an error if the runtime is too old, or if no version of it meets the requirement.
+// Check returns an error if the runtime is too old, or if no version of the runtime meets the requirement.
 func (q Requirement) Check(runtime, running string) error {
 	if why := never[runtime]; why != "" {
 		return errors.New(why)

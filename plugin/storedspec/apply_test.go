@@ -228,7 +228,7 @@ func TestConfirm_faultsOfOneContainer(t *testing.T) {
 	}{
 		{"nobody", "stored spec of container nobody: containerd has no such container", ErrNotFound},
 		{"elsewhere", "no such container", ErrNotFound},
-		{"no-json", "stored spec of container no-json: the spec is not JSON: it is truncated", nil},
+		{"no-json", "stored spec of container no-json: the spec is not JSON: the text is truncated", nil},
 		{"no-object", "process.capabilities is not a JSON object", nil},
 		{"empty", "the spec is empty", nil},
 		{"no-spec", `its type is "", not an OCI runtime spec`, nil},

@@ -19,19 +19,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
-// work reads or changes a container in one containerd. The second try gets the result of the first try.
+// work is a function that reads or changes a container in one containerd. In a second attempt, earlier is the result of
+// the first attempt.
 type work func(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error)
 
-// result is the result of work. If the work failed, found.Wrote still says whether a write was sent.
+// result is the result of a work function. If the function fails, found.Wrote still reports whether a write was sent.
 type result struct {
 	text  []byte // the spec
 	found Found
 }
 
-// apiError is an error of containerd, or of the connection to it.
+// apiError is an error of containerd, or of the connection to containerd.
 type apiError struct{ error }
 
-// call does work for a container within the budget, unless the breaker is open.
+// call runs a work function for a container within the time budget. If the breaker is open, call returns an error.
 func (c *Client) call(ctx context.Context, container string, do work) (result, error) {
 	budget := c.Budget
 	if deadline, ok := ctx.Deadline(); ok {
@@ -51,8 +52,9 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 	return done, nil
 }
 
-// doEverywhere does work at all containerds of the node at once, and returns the answer of the one that has the
-// container. So a containerd that hangs, such as Docker's on a node with k3s, does not delay the answer of another one.
+// doEverywhere runs a work function on all containerds of the node in parallel, and returns the result from the
+// containerd that has the container. Another containerd that hangs, such as Docker's on a node with k3s, does not delay
+// the result.
 func (c *Client) doEverywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
 	sockets, err := findSockets(c.Address, c.Root)
 	if err != nil {
@@ -73,7 +75,7 @@ func (c *Client) doEverywhere(ctx context.Context, do work, budget time.Duration
 		}()
 	}
 	var failed error
-	gone := false // the containerd that had earlier containers does not have this one
+	gone := false // the containerd that had earlier containers does not have this container
 	for range sockets {
 		a := <-answers
 		switch keeper := c.keeper.Load(); {
@@ -92,8 +94,8 @@ func (c *Client) doEverywhere(ctx context.Context, do work, budget time.Duration
 	return result{}, fmt.Errorf("%w at %s", ErrNotFound, strings.Join(sockets, ", "))
 }
 
-// doAt does work at one socket. If containerd cannot be reached, doAt tries a second time, because the connection may
-// lead to a containerd that has ended.
+// doAt runs a work function on one socket. If containerd cannot be reached, doAt tries a second time, because the
+// connection might belong to a containerd that has exited.
 func (c *Client) doAt(ctx context.Context, socket string, do work) (result, error) {
 	done, err := c.try(ctx, socket, do, result{})
 	if status.Code(err) == codes.Unavailable && ctx.Err() == nil {
@@ -102,7 +104,7 @@ func (c *Client) doAt(ctx context.Context, socket string, do work) (result, erro
 	return done, err
 }
 
-// try does work at one socket once. It replaces a connection on which containerd failed.
+// try runs a work function once, on one socket. If containerd or the connection fails, try replaces the connection.
 func (c *Client) try(ctx context.Context, socket string, do work, earlier result) (result, error) {
 	conn, err := c.connections.get(socket)
 	if err != nil {
@@ -115,8 +117,8 @@ func (c *Client) try(ctx context.Context, socket string, do work, earlier result
 	return done, err
 }
 
-// atFault reports whether an error of work is a fault of containerd or of the connection: containerd did not answer in
-// time, could not be reached, or gave an invalid answer. An error about one container or its spec is not.
+// atFault reports whether containerd or the connection caused an error: containerd did not respond in time, could not
+// be reached, or sent an invalid response. For an error about one container or its spec, atFault returns false.
 func atFault(err error) bool {
 	s, fromAPI := status.FromError(err)
 	if !fromAPI {
@@ -130,7 +132,7 @@ func atFault(err error) bool {
 	return true
 }
 
-// explain writes an error for an administrator of the node.
+// explain rewrites an error for an administrator of the node.
 func explain(err error, socket string, budget time.Duration) error {
 	s, fromAPI := status.FromError(err)
 	if err == nil || !fromAPI {

@@ -21,26 +21,27 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// specType is the type URL of the OCI runtime specs that containerd stores as JSON (containerd, client.init and
-// typeurl.Register).
+// specType is the type URL of the OCI runtime specs that containerd stores as JSON (see client.init and
+// typeurl.Register in containerd).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// usualDuration is how long an edit takes at most if nothing is wrong. The runtime may have created the container's
-// task before a slower edit.
+// usualDuration is the longest time that an edit takes under normal conditions. If an edit takes longer, the runtime
+// might have created the container's task before the edit.
 const usualDuration = 50 * time.Millisecond
 
-// runningRounds is how often the spec of a running container is edited again because another program wrote it.
+// runningRounds is how many times the spec of a running container is edited if another program keeps writing the spec.
 const runningRounds = 3
 
-// edit is one grant for one container's stored spec.
+// edit adds a grant to a container's stored spec.
 type edit struct {
 	container string
 	grant     spec.Grant
 	began     time.Time
 }
 
-// confirm reads the spec, edits it, and writes it if it changed. If this took long, confirm checks that the container
-// has no task yet, because the runtime may have continued without waiting.
+// confirm reads and edits the spec, and writes the spec if the edit changed it. If writing took longer than
+// usualDuration, confirm checks that the container has no task yet, because the runtime might have continued without
+// waiting.
 func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error) {
 	done := earlier
 	text, err := read(ctx, api, e.container)
@@ -52,7 +53,7 @@ func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, earlier
 		return done, err
 	}
 	done.found.IPCLock = confirmed.IPCLock
-	if !earlier.found.Wrote { // otherwise the spec may contain what the earlier try wrote
+	if !earlier.found.Wrote { // an earlier write can have changed the limit
 		done.found.Memlock = confirmed.Memlock
 	}
 	if !bytes.Equal(text, confirmed.Text) {
@@ -79,7 +80,7 @@ func (e edit) checkNotStarted(ctx context.Context, api grpc.ClientConnInterface)
 	return err
 }
 
-// applyRunning edits the spec until a read shows that nothing is left to change.
+// applyRunning edits the spec until a read shows that the spec contains the whole grant.
 func (e edit) applyRunning(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error) {
 	done := earlier
 	for round := 0; ; round++ {
@@ -108,14 +109,14 @@ func (e edit) applyRunning(ctx context.Context, api grpc.ClientConnInterface, ea
 	}
 }
 
-// write stores a spec, and checks that containerd answers with the same text.
+// write stores a spec, and checks that containerd returns the same text.
 func (e edit) write(ctx context.Context, api grpc.ClientConnInterface, text []byte) error {
 	stored, err := containers.NewContainersClient(api).Update(ctx, &containers.UpdateContainerRequest{
 		Container:  &containers.Container{ID: e.container, Spec: &anypb.Any{TypeUrl: specType, Value: text}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},
 	})
 	if err == nil && !bytes.Equal(stored.GetContainer().GetSpec().GetValue(), text) {
-		return errors.New("containerd stored a spec other than the one that was written")
+		return errors.New("the spec that containerd stored differs from the spec that was written")
 	}
 	return err
 }
@@ -128,10 +129,11 @@ func read(ctx context.Context, api grpc.ClientConnInterface, container string) (
 	}
 	got := response.GetContainer()
 	if got.GetID() != container {
-		return nil, status.Errorf(codes.Internal, "containerd responded with a different container, %q", got.GetID())
+		return nil, status.Errorf(codes.Internal, "the response contains a different container, %q", got.GetID())
 	}
 	if kind := got.GetSpec().GetTypeUrl(); kind != specType {
-		return nil, fmt.Errorf("its type is %q, not an OCI runtime spec (%s): not changed", kind, specType)
+		return nil, fmt.Errorf("the spec was not changed, because its type is %q, not an OCI runtime spec (%s)", kind,
+			specType)
 	}
 	return got.GetSpec().GetValue(), nil
 }

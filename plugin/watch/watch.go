@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch reports changes in a directory. It is a hint that saves time, not a guarantee: if no inotify instance
-// is left on the node, or the directory cannot be watched, it reports nothing. Code that depends on a file must also
-// read it periodically.
+// Package watch reports changes in a directory. The reports save time, but are not guaranteed. If no inotify instance
+// is left on the node, or the directory cannot be watched, the package reports nothing. Code that depends on a file
+// must also read the file periodically.
 package watch
 
 import (
@@ -14,17 +14,17 @@ import (
 
 // Dir reports changes in one directory, even after the directory was removed and recreated.
 type Dir struct {
-	// Changed contains a value if something changed after the last value was received.
+	// Changed contains a value if the directory changed after the last value was received.
 	Changed <-chan struct{}
 
 	path   string
 	notify *fsnotify.Watcher // nil if no inotify instance is left
 }
 
-// Kinds of changes.
+// These constants are kinds of changes.
 const (
 	Names    = fsnotify.Create | fsnotify.Remove | fsnotify.Rename // files are added or removed
-	Contents = Names | fsnotify.Write                              // or written to
+	Contents = Names | fsnotify.Write                              // files are added, removed, or written to
 )
 
 // New watches a directory for changes of the given kinds, until Close is called. The directory need not exist.
@@ -56,15 +56,16 @@ func New(path string, what fsnotify.Op) *Dir {
 	return f
 }
 
-// Renew watches the directory that is at the path now, which may be a different one.
+// Renew watches the directory that is currently at the path, which can differ from the directory that was watched
+// before.
 func (f *Dir) Renew() {
 	if f.notify != nil {
 		_ = f.notify.Add(f.path) // if this fails, nothing is reported, as documented
 	}
 }
 
-// Settle waits until nothing has changed for the given time, so that writers can finish. It returns after ten times
-// that time in any case.
+// Settle waits until the directory has not changed for the given time, so that writers can finish. Settle waits for at
+// most ten times the given time.
 func (f *Dir) Settle(quiet time.Duration) {
 	enough := time.NewTimer(10 * quiet)
 	defer enough.Stop()
@@ -82,6 +83,6 @@ func (f *Dir) Settle(quiet time.Duration) {
 // Close stops watching.
 func (f *Dir) Close() {
 	if f.notify != nil {
-		_ = f.notify.Close() // nothing to lose
+		_ = f.notify.Close() // closing the watcher loses nothing
 	}
 }

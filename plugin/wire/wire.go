@@ -1,9 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire reduces an encoded protobuf message to the fields that are read. Decoding a kubelet's container, with
-// its mounts, environment, and labels, takes 15 times as long as scanning it. The package depends on protobuf's
-// encoding (https://protobuf.dev/programming-guides/encoding), but on no particular message.
+// Package wire reduces an encoded protobuf message to the fields that the program reads. Decoding a Kubernetes
+// container, with its mounts, environment, and labels, takes 15 times as long as scanning the encoded message. The
+// package depends on protobuf's encoding (https://protobuf.dev/programming-guides/encoding), but not on a particular
+// message.
 package wire
 
 import (
@@ -15,8 +16,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Paths are the names of the fields that are read: "id", or "linux.devices" for a nested field. The function selects
-// elements of a list of strings by their value, or of a map by their key; nil selects all.
+// Paths contains the names of the fields that the program reads: "id", or "linux.devices" for a nested field. The
+// function selects elements of a list of strings by their value, or elements of a map by their key. If the function is
+// nil, all elements are selected.
 type Paths map[string]func(element []byte) bool
 
 // Below returns the paths relative to the message that contains them in a field.
@@ -28,7 +30,7 @@ func (p Paths) Below(field string) Paths {
 	return below
 }
 
-// Fields are the fields of one message type that are read. They are safe for concurrent use.
+// Fields contains the fields of one message type that the program reads. Fields is safe for concurrent use.
 type Fields struct {
 	byNumber []field // indexed by field number
 }
@@ -40,8 +42,8 @@ type field struct {
 	isMap  bool
 }
 
-// New returns the fields of a message type that any of the paths name. It panics if the type has no such field, since
-// that is a bug.
+// New returns the fields of a message type that the paths name. New panics if the type lacks a named field, since a
+// wrong name is a bug.
 func New(message proto.Message, paths ...Paths) *Fields {
 	f := &Fields{}
 	for _, some := range paths {
@@ -76,8 +78,8 @@ func (f *Fields) add(message protoreflect.MessageDescriptor, path string, chosen
 	at.of.add(descriptor.Message(), rest, chosen)
 }
 
-// Keep appends the fields of an encoded message that are read to dst, in their order. It returns an error if the
-// message, or a field that it scans, is malformed. It allocates nothing if dst has the message's capacity.
+// Keep appends the selected fields of an encoded message to dst, in the message's order. Keep returns an error if the
+// message, or a field that Keep scans, is malformed. If dst has the message's capacity, Keep allocates no memory.
 func (f *Fields) Keep(dst, message []byte) ([]byte, error) {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
@@ -131,8 +133,8 @@ func (f *field) keep(dst, whole []byte, tag int, kind protowire.Type) ([]byte, e
 	return dst, nil
 }
 
-// key returns the key of an encoded map element. If it has several keys, the last one applies; if it has none, the key
-// is empty.
+// key returns the key of an encoded map element. If the element has several keys, the last key applies. If the element
+// has no key, the result is empty.
 func key(element []byte) (found []byte, err error) {
 	for len(element) > 0 {
 		number, kind, tag := protowire.ConsumeTag(element)
@@ -151,7 +153,8 @@ func key(element []byte) (found []byte, err error) {
 	return found, nil
 }
 
-// setLength overwrites a length with a smaller one in the same bytes. A varint may have more bytes than it needs.
+// setLength overwrites an encoded length with a smaller length in the same bytes. A varint can have more bytes than its
+// value needs.
 func setLength(at []byte, length int) {
 	for i := range at {
 		at[i] = byte(length)&0x7f | 0x80

@@ -1,11 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline reads and writes base specs: the OCI runtime spec from which containerd creates every container. It
-// knows containerd's default spec, and what a file that replaces it (base_runtime_spec) must contain. It does not know
-// what a Grant adds to a spec.
+// Package baseline reads and writes base specs. A base spec is the OCI runtime spec from which containerd creates every
+// container. The package contains containerd's default spec, and the requirements for a file that replaces the default
+// spec (base_runtime_spec). The package does not apply a Grant to a spec.
 //
-// It is separate from package spec so that the plugin, which needs no base spec, does not link containerd's library.
+// The package is separate from package spec so that the plugin, which needs no base spec, does not link containerd's
+// library.
 package baseline
 
 import (
@@ -27,11 +28,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// ociVersion is the version of the default spec. containerd's library writes a newer version, which the runtimes of
-// current distributions refuse ("unknown version specified"). Nothing in the default spec is newer than 1.0.2.
+// ociVersion is the version of the default spec. containerd's library writes a newer version, which the OCI runtimes of
+// current distributions refuse ("unknown version specified"). All fields of the default spec exist in version 1.0.2.
 const ociVersion = "1.0.2"
 
-// rlimitFiles is the limit on the number of files that a process can have open.
+// rlimitFiles is the type of the limit on the number of files that a process can have open.
 const rlimitFiles = "RLIMIT_NOFILE"
 
 // maxSize is the largest spec that Read accepts, in bytes.
@@ -40,13 +41,14 @@ const maxSize = 16 << 20
 // Default returns the JSON text of containerd's default spec for this machine's architecture, for use as a
 // base_runtime_spec.
 //
-// It omits RLIMIT_NOFILE: containerd removes its own default of 1024 files only if no base_runtime_spec is set, so the
-// default would limit every container. It also omits the cgroup path, which is different for each container.
+// Default omits RLIMIT_NOFILE. containerd removes its own default of 1024 files only if no base_runtime_spec is set. In
+// a base_runtime_spec, containerd's default would therefore limit every container. Default also omits the cgroup path,
+// which is different for each container.
 func Default() ([]byte, error) {
 	ctx := namespaces.WithNamespace(context.Background(), "k8s.io")
 	s, err := oci.GenerateSpecWithPlatform(ctx, nil, "linux/"+runtime.GOARCH, &containers.Container{})
 	if err != nil {
-		return nil, fmt.Errorf("containerd's default spec for linux/%s: %w", runtime.GOARCH, err)
+		return nil, fmt.Errorf("cannot generate containerd's default spec for linux/%s: %w", runtime.GOARCH, err)
 	}
 	s.Version = ociVersion
 	s.Process.Rlimits = slices.DeleteFunc(s.Process.Rlimits,
@@ -81,9 +83,9 @@ func Read(from io.Reader) ([]byte, error) {
 	case text[0] != '{':
 		return nil, errors.New("not a JSON object: expected an OCI runtime spec")
 	case len(s.Version) <= len(`""`) || s.Version[0] != '"':
-		return nil, errors.New("not an OCI runtime spec: it has no ociVersion")
+		return nil, errors.New("not an OCI runtime spec: ociVersion is missing")
 	case len(s.Linux) == 0 || s.Linux[0] != '{':
-		return nil, errors.New("not an OCI runtime spec for Linux: it has no linux section")
+		return nil, errors.New("not an OCI runtime spec for Linux: the linux section is missing")
 	}
 	return text, nil
 }
@@ -99,18 +101,18 @@ func Indent(text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// process is the part of a spec about the container's processes that this package reads.
+// process contains the fields of a spec's process section that this package reads.
 type process struct {
 	Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 	Capabilities map[string][]string `json:"capabilities"`
 }
 
-// processOf reads a spec's process. It treats a field that it cannot read as missing.
+// processOf reads the process section of a spec. A field that processOf cannot read counts as missing.
 func processOf(text []byte) process {
 	var s struct {
 		Process process `json:"process"`
 	}
-	_ = json.Unmarshal(text, &s) // it decodes the other fields even if one has the wrong type
+	_ = json.Unmarshal(text, &s) // Unmarshal decodes the other fields even if one field has the wrong type
 	return s.Process
 }
 
@@ -125,8 +127,8 @@ func HasIPCLock(text []byte) bool {
 	return slices.Contains(slices.Concat(slices.Collect(maps.Values(processOf(text).Capabilities))...), spec.CapIPCLock)
 }
 
-// WithoutFileLimit returns a spec without the limit of 1024 open files from containerd's own default spec. Everything
-// else stays byte for byte, including numbers that do not fit into a float64.
+// WithoutFileLimit returns a spec without the limit of 1024 open files from containerd's own default spec. All other
+// text stays the same, byte for byte, including numbers that do not fit into a float64.
 func WithoutFileLimit(text []byte) ([]byte, error) {
 	if !CapsFiles(text) {
 		return text, nil

@@ -16,8 +16,9 @@ import (
 	"strings"
 )
 
-// Below returns the path below a root of a file on the node, for callers that write the file. If the root is not /,
-// Below resolves links as on the node, so the path contains no link. It keeps the names of files that do not exist yet.
+// Below returns the path below a root for a file's path on the node, for callers that write the file. If the root is
+// not /, Below resolves links as the node does, so the returned path contains no links. Below keeps the names of files
+// that do not exist yet.
 func Below(root, name string) string {
 	root = filepath.Clean(root + "/")
 	if root == "/" {
@@ -38,14 +39,14 @@ func Below(root, name string) string {
 		}
 		links++
 		if links > maxLinks {
-			return filepath.Join(root, next, "\x00") // no file has this name, so that every operation fails
+			return filepath.Join(root, next, "\x00") // a file cannot have this name, so every operation on the path fails
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return filepath.Join(root, at)
 }
 
-// Content returns a file's content; nil if the file does not exist.
+// Content returns a file's content, or nil if the file does not exist.
 func Content(path string) ([]byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -54,10 +55,10 @@ func Content(path string) ([]byte, error) {
 	return content, nil
 }
 
-// Same reports whether two results of Content are the same. A missing file differs from an empty one.
+// Same reports whether two results of Content are equal. A missing file differs from an empty file.
 func Same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
-// OnNode returns the path on the node for a path below a root.
+// OnNode converts a path below a root to the path on the node.
 func OnNode(root, name string) string {
 	return path.Join("/", strings.TrimPrefix(name, filepath.Clean(root+"/")))
 }

@@ -20,11 +20,12 @@ import (
 // bytes.
 const maxText = 128
 
-// attributes reads the sysfs attributes in one directory. The value of an attribute that cannot be read is "", and a
-// problem says why.
+// attributes reads the sysfs attributes in one directory. If an attribute cannot be read, its value is "", and problems
+// contains the reason.
 type attributes struct {
 	dir tree
-	// in is the directory's name in problems: "" or "ports/1/".
+	// in is the prefix of attribute names in problems, such as "ports/1/"; "" for the attributes in the HCA's own
+	// directory.
 	in       string
 	problems *problems
 }
@@ -38,7 +39,7 @@ func (a attributes) text(name string) string {
 	return s
 }
 
-// optional reads an attribute that a driver may not provide, or may not be able to read at the moment, such as the rate
+// optional reads an attribute that some drivers do not provide, or that cannot be read at the moment, such as the rate
 // of a port that is down.
 func (a attributes) optional(name string) string {
 	s, err := readText(a.dir, name)
@@ -51,7 +52,7 @@ func (a attributes) optional(name string) string {
 	return s
 }
 
-// coded reads an attribute of the form "4: ACTIVE", and returns its word.
+// coded reads an attribute such as "4: ACTIVE", and returns the word after the code: "ACTIVE".
 func (a attributes) coded(name string) string {
 	s := a.text(name)
 	if s == "" {
@@ -65,21 +66,22 @@ func (a attributes) coded(name string) string {
 	return word
 }
 
-var errEmpty = errors.New("it is empty")
+var errEmpty = errors.New("the attribute is empty")
 
-// readText reads an attribute that is one line of printable ASCII. All of the kernel's RDMA attributes have this form.
+// readText reads an attribute that is one line of printable ASCII text. All of the kernel's RDMA attributes have this
+// form.
 func readText(dir tree, name string) (string, error) {
 	data, err := dir.Read(name, maxAttribute)
 	if err != nil {
 		return "", files.Cause(err)
 	}
-	s := strings.TrimSpace(strings.TrimRight(string(data), "\x00")) // tar adds the zeros, see the package's documentation
+	s := strings.TrimSpace(strings.TrimRight(string(data), "\x00")) // tar adds the zeros: see the package comment
 	switch {
 	case s == "":
 		return "", errEmpty
 	// guard: printable attributes
 	case len(s) > maxText || !printable(s):
-		return "", fmt.Errorf("%s is not one line of printable text of at most %d bytes", quote(s), maxText)
+		return "", fmt.Errorf("%s is longer than %d bytes, or is not one line of printable text", quote(s), maxText)
 	}
 	return s, nil
 }
@@ -88,14 +90,14 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// validName reports whether s can be the name of an HCA or a netdev. The author of a copy can write any name. A valid
-// name is never a path, and is safe to print.
+// validName reports whether s can be the name of an HCA or a netdev. A copy of a node can contain arbitrary names. A
+// valid name is never a path, and is safe to print.
 func validName(s string) bool {
 	return s != "" && len(s) < 64 && s != "." && s != ".." &&
 		printable(s) && !strings.ContainsAny(s, "/ \"'`\\")
 }
 
-// quote escapes and shortens a text from a node for a message.
+// quote escapes and shortens a text from a node, for use in a message.
 func quote(s string) string {
 	const most = 40
 	if len(s) > most {
@@ -104,7 +106,7 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// maxProblems limits the number of lines about one HCA, or about the node.
+// maxProblems limits the number of problem lines for one HCA, or for the node.
 const maxProblems = 16
 
 // problems collects lines that describe problems for administrators.
@@ -122,10 +124,10 @@ func (p *problems) add(format string, args ...any) {
 	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-// all returns the lines. The last line contains the number of omitted lines, if any.
+// all returns the lines. If lines were omitted, the last line contains their number.
 func (p *problems) all() []string {
 	if p.more == 0 {
 		return p.lines
 	}
-	return append(p.lines, fmt.Sprintf("and %d more", p.more))
+	return append(p.lines, fmt.Sprintf("problems not shown: %d", p.more))
 }

@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// DeviceDir is the directory of the HCAs' devices on a node, except hfi1.
+// DeviceDir is the node's directory of RDMA device nodes. Only the device nodes of hfi1 are in /dev itself.
 const DeviceDir = "/dev/infiniband"
 
-// classKinds are the kinds of devices in each class directory.
+// classKinds contains the kinds of devices in each class directory, by the base name of the directory.
 var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base(classMAD): {KindUMAD, KindISSM},
 	path.Base(classHFI1): {KindHFI1}, path.Base(classMisc): {KindRDMACM}}
 
-// devices returns the character devices in class directories, compared with the nodes in /dev. unlisted are the kinds
-// of which some devices may be missing from the result.
+// devices returns the character devices in class directories, and compares them with the device nodes in /dev. unlisted
+// contains the kinds whose devices might be missing from the result.
 func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...string) (all []Device, unlisted []Kind) {
 	all = []Device{}
 	for _, dir := range dirs {
 		kinds := classKinds[path.Base(dir)]
 		names, err := t.list(dir)
 		if err != nil {
-			found.add("list devices: %v", err)
+			found.add("cannot list devices: %v", err)
 			unlisted = append(unlisted, kinds...)
 			continue
 		}
@@ -54,7 +54,7 @@ func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...stri
 		// guard: one number, one device
 		if first, twice := owner[all[i].Number]; twice {
 			all[i].Missing = false
-			all[i].Problem = fmt.Sprintf("%s has the same device number, %s, as %s", all[i].Path, all[i].Number, first)
+			all[i].Problem = fmt.Sprintf("%s shares device number %s with %s", all[i].Path, all[i].Number, first)
 			continue
 		}
 		owner[all[i].Number] = all[i].Path
@@ -62,8 +62,8 @@ func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...stri
 	return all, unlisted
 }
 
-// ownDevices reads an HCA's devices from the HCA's bus directory in sysfs, without reading those of other HCAs. The
-// directory determines which HCA a device belongs to, unless several HCAs share it.
+// ownDevices reads an HCA's devices from the HCA's bus directory in sysfs, without reading the devices of other HCAs.
+// If several HCAs share the bus directory, the directory does not identify a device's HCA.
 func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problems) {
 	verbs := path.Join(h.Bus(), path.Base(classVerbs))
 	mad := path.Join(h.Bus(), path.Base(classMAD))
@@ -93,7 +93,7 @@ func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problem
 	}
 }
 
-// classDevice reads one device in a class. The name of its directory determines the kind.
+// classDevice reads one device in a class. The name of the device's directory determines the kind.
 func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.dir(at)
 	if err != nil {
@@ -109,7 +109,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	switch d.Kind {
 	case KindRDMACM:
 		return d, nil
-	case KindHFI1: // only its name contains the HCA, and udev rules do not rename hfi1_N
+	case KindHFI1: // only the device name identifies the HCA, and udev rules do not rename hfi1_N
 		d.HCA = name
 		return d, nil
 	}
@@ -132,7 +132,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	return d, nil
 }
 
-// newDevice returns a device with this name and number, and the kernel's default mode for its kind.
+// newDevice returns a device with this name and number, and with the kernel's default mode for its kind.
 func newDevice(name string, number Number) Device {
 	d := Device{Kind: kindOf(name), Path: DeviceDir + "/" + name, Number: number, Mode: 0o666}
 	switch d.Kind {
@@ -160,7 +160,7 @@ func readNumber(dir tree) (Number, error) {
 	return n, nil
 }
 
-// kindOf returns the kind of a device by its name; "" if it is not an RDMA device.
+// kindOf returns the kind of the device with this name; "" if the device is not an RDMA device.
 func kindOf(name string) Kind {
 	if name == string(KindRDMACM) {
 		return KindRDMACM
@@ -174,8 +174,8 @@ func kindOf(name string) Kind {
 	return ""
 }
 
-// indexedKinds are the kinds of which a node has several devices: uverbs0, uverbs1, and so on. It is a slice, not a
-// map, since it is faster to search, and each request does so for each device.
+// indexedKinds contains the kinds whose device names end with an index: uverbs0, uverbs1, and so on. Each request
+// searches indexedKinds for each device, and a slice is faster to search than a map.
 var indexedKinds = []struct {
 	prefix string
 	kind   Kind

@@ -41,10 +41,10 @@ func TestScan_brokenDevices(t *testing.T) {
 			[]string{`sys/class/infiniband_mad/umad0: port: "0" is not a port number`}},
 		{"no HCA", umad + "/ibdev", nil, []string{"sys/class/infiniband_mad/umad0: ibdev: no such file or directory"}},
 		{"class is a file", "", hcatest.Files{"sys/class/infiniband_mad": ""},
-			[]string{"list devices: sys/class/infiniband_mad: not a directory"}},
+			[]string{"cannot list devices: sys/class/infiniband_mad: not a directory"}},
 		{"rdma_cm without number", "", hcatest.Files{cm + "/dev": "x\n"}, []string{
 			`sys/class/misc/rdma_cm: dev: "x" is not a device number`,
-			"there is no rdma_cm device, so programs that connect through RDMA_CM will fail: run modprobe rdma_ucm"}},
+			"the node has no rdma_cm device, so programs that connect through RDMA_CM will fail: run modprobe rdma_ucm"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := one().Files()

@@ -21,8 +21,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// DevicesChanged returns when an HCA's device node was last added or removed, which is the modification time of
-// DeviceDir. It makes one system call. It returns the zero time if there is no such directory.
+// DevicesChanged returns the time at which a device node was last added to or removed from DeviceDir on the node at
+// root. This time is the modification time of the directory. DevicesChanged makes only one system call. If the call
+// fails, for example because the directory does not exist, DevicesChanged returns the zero time.
 func DevicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, DeviceDir))
 	if err != nil {
@@ -31,20 +32,20 @@ func DevicesChanged(root string) time.Time {
 	return info.ModTime()
 }
 
-// deviceNode describes the file at a path in /dev/infiniband.
+// deviceNode describes the file at a device's path.
 type deviceNode struct {
 	Mode     os.FileMode // type and permission bits
-	Number   Number      // of a device
+	Number   Number      // device number, if the file is a device
 	UID, GID uint32
 }
 
-// deviceNodes describes the files in a tree's /dev/infiniband.
+// deviceNodes looks up device nodes in a tree.
 type deviceNodes struct {
 	lstat func(path string) (fs.FileInfo, error)
 	live  bool
-	// table contains the nodes of a copy, by path; see DeviceTable.
+	// table contains the device nodes of a copy by path: see DeviceTable.
 	table map[string]deviceNode
-	// dir is the problem with /dev/infiniband itself; "" if there is none.
+	// dir is the problem with /dev/infiniband itself; "" if the directory has no problem.
 	dir string
 }
 
@@ -57,8 +58,8 @@ func (t tree) nodes(table map[string]deviceNode) deviceNodes {
 	return n
 }
 
-// check compares a device with its node. It sets the device's mode and owner, or its Problem. It does not change the
-// number, which is from sysfs.
+// check compares a device with its device node. It sets the device's mode and owner, or its Problem. It does not change
+// the device number, which is from sysfs.
 func (n deviceNodes) check(d *Device) {
 	if n.dir != "" && path.Dir(d.Path) == DeviceDir {
 		d.Problem = n.dir
@@ -68,8 +69,8 @@ func (n deviceNodes) check(d *Device) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 		d.Missing = true
-		d.Problem = fmt.Sprintf("%s is missing, but sysfs lists it as %s: check that the node's /dev is visible "+
-			"here", d.Path, d.Number)
+		d.Problem = fmt.Sprintf("%s is missing, but sysfs contains its device number, %s: check that the node's "+
+			"/dev is visible to this program", d.Path, d.Number)
 	case err != nil:
 		d.Problem = fmt.Sprintf("%s: %v", d.Path, files.Cause(err))
 	// guard: only character devices
@@ -77,7 +78,7 @@ func (n deviceNodes) check(d *Device) {
 		d.Problem = fmt.Sprintf("%s is %s, not a character device", d.Path, files.TypeName(node.Mode))
 	// guard: the number of sysfs
 	case node.Number != d.Number:
-		d.Problem = fmt.Sprintf("%s has the number %s, but sysfs says %s", d.Path, node.Number, d.Number)
+		d.Problem = fmt.Sprintf("%s has device number %s, but its number in sysfs is %s", d.Path, node.Number, d.Number)
 	default:
 		d.Mode = Mode(node.Mode.Perm())
 		d.UID = node.UID
@@ -85,7 +86,8 @@ func (n deviceNodes) check(d *Device) {
 	}
 }
 
-// at returns the node at a path. In a copy, a regular file is a placeholder for a node that could not be copied.
+// at returns the device node at a path. In a copy of a node, a regular file is a placeholder for a device node that
+// could not be copied.
 func (n deviceNodes) at(name string) (deviceNode, error) {
 	fi, err := n.lstat(inTree(name))
 	// guard: no device table on the live node
@@ -112,17 +114,18 @@ func nodeOf(fi fs.FileInfo) deviceNode {
 	return node
 }
 
-// inTree returns the path in a tree for a path on the node.
+// inTree converts a path on the node to a path in a tree.
 func inTree(path string) string { return strings.TrimPrefix(path, "/") }
 
-// DeviceTable is the file at the root of a copy that describes the device nodes that the copy cannot contain: see the
-// package's documentation.
+// DeviceTable is the name of a file at the root of a copy of a node. The file describes the device nodes that the copy
+// cannot contain: see the package comment.
 const DeviceTable = "device-table.txt"
 
-// maxDeviceTable limits the size of that file, in bytes. It is enough for 10,000 devices.
+// maxDeviceTable limits the size of the DeviceTable file, in bytes. The limit is large enough for 10,000 devices.
 const maxDeviceTable = 1 << 20
 
-// readDeviceTable returns the text of a copy's table; "" if there is none.
+// readDeviceTable returns the text of a copy's DeviceTable file; "" if the file does not exist, or if the tree is the
+// live node.
 func readDeviceTable(t tree, found *problems) string {
 	if t.Live() {
 		return ""
@@ -134,8 +137,8 @@ func readDeviceTable(t tree, found *problems) string {
 	return string(data)
 }
 
-// parseDeviceTable returns the rows of a table by path. It reports a line that it does not understand as a problem, and
-// ignores the line.
+// parseDeviceTable returns the rows of a table by path. It ignores invalid lines, and adds a problem for each invalid
+// line.
 func parseDeviceTable(text string, found *problems) map[string]deviceNode {
 	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe,
 		"d": fs.ModeDir, "f": 0}
@@ -154,7 +157,7 @@ func parseDeviceTable(text string, found *problems) map[string]deviceNode {
 			&node.Number.Major, &node.Number.Minor)
 		kind, known := types[letter]
 		if err != nil || !known || mode > 0o777 {
-			found.add("%s:%d: the line is not \"path type mode uid gid major minor\" with type c, b, p, d, or f",
+			found.add("%s:%d: the line does not have the form \"path type mode uid gid major minor\" with type c, b, p, d, or f",
 				DeviceTable, number)
 			continue
 		}

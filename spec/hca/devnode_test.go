@@ -46,7 +46,7 @@ func fails(err error) func(string) (fs.FileInfo, error) {
 
 func TestCheckNode(t *testing.T) {
 	const path = "/dev/infiniband/uverbs0"
-	const missing = path + " is missing, but sysfs lists it as 231:192: check that the node's /dev is visible here"
+	const missing = path + " is missing, but sysfs contains its device number, 231:192: check that the node's /dev is visible to this program"
 	const not = ", not a character device"
 	row := map[string]deviceNode{path: {Mode: charDevice | 0o600, Number: Number{231, 192}, UID: 7, GID: 8}}
 	live := func(lstat func(string) (fs.FileInfo, error)) deviceNodes {
@@ -70,9 +70,9 @@ func TestCheckNode(t *testing.T) {
 		{name: "file on the live node", nodes: deviceNodes{live: true, lstat: lies(0o666, 0, 0), table: row},
 			problem: path + " is a regular file" + not},
 		{name: "other minor", nodes: live(lies(charDevice, 231, 193)),
-			problem: path + " has the number 231:193, but sysfs says 231:192"},
+			problem: path + " has device number 231:193, but its number in sysfs is 231:192"},
 		{name: "other major", nodes: live(lies(charDevice, 8, 192)),
-			problem: path + " has the number 8:192, but sysfs says 231:192"},
+			problem: path + " has device number 8:192, but its number in sysfs is 231:192"},
 		{name: "missing", nodes: live(fails(syscall.ENOENT)), problem: missing, missing: true},
 		{name: "no /dev", nodes: live(fails(syscall.ENOTDIR)), problem: missing, missing: true},
 		{name: "denied", nodes: live(fails(syscall.EACCES)), problem: path + ": permission denied"},
@@ -165,18 +165,18 @@ func TestDeviceTable(t *testing.T) {
 	}
 	expect.Equal(t, "rows", want, got)
 	wantProblems := []string{
-		`device-table.txt:6: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
-		`device-table.txt:7: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
-		`device-table.txt:8: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
-		`device-table.txt:9: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
-		`device-table.txt:10: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:6: the line does not have the form "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:7: the line does not have the form "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:8: the line does not have the form "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:9: the line does not have the form "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:10: the line does not have the form "path type mode uid gid major minor" with type c, b, p, d, or f`,
 	}
 	expect.Equal(t, "problems", wantProblems, found.all())
 }
 
 func TestDeviceTableUnreadable(t *testing.T) {
 	node := scan(t, one().Files().With(hcatest.Files{DeviceTable + "/": ""}))
-	expect.Equal(t, "problems", []string{"device-table.txt: it is a directory, not a regular file"}, node.Problems)
+	expect.Equal(t, "problems", []string{"device-table.txt: the path is a directory, not a regular file"}, node.Problems)
 	if d := node.HCAs[0].Devices[0]; !d.Missing {
 		t.Errorf("%s is not missing: %q", d, d.Problem)
 	}

@@ -124,7 +124,7 @@ var guards = map[string]func(t *testing.T){
 		f := one().Files().With(hcatest.Files{oneBus + "/infiniband_mad/umad0/dev": "231:192\n"})
 		for range 2 {
 			d := scanOne(t, f).Devices[1]
-			if want := "/dev/infiniband/umad0 has the same device number, 231:192, as /dev/infiniband/uverbs0"; d.Kind != KindUMAD ||
+			if want := "/dev/infiniband/umad0 shares device number 231:192 with /dev/infiniband/uverbs0"; d.Kind != KindUMAD ||
 				d.Problem != want || d.Missing {
 				t.Errorf("%s has problem %q (missing: %v), want %q", d, d.Problem, d.Missing, want)
 			}
@@ -180,14 +180,14 @@ var guards = map[string]func(t *testing.T){
 	"regular files": func(t *testing.T) {
 		for kind, value := range map[string]string{"a FIFO": hcatest.FIFO, "a symbolic link": hcatest.Link("fw_ver")} {
 			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/node_guid": value}))
-			if want := "node_guid: it is " + kind + ", not a regular file"; !slices.Contains(h.Problems, want) {
+			if want := "node_guid: the path is " + kind + ", not a regular file"; !slices.Contains(h.Problems, want) {
 				t.Errorf("problems %q, want %q", h.Problems, want)
 			}
 		}
 	},
 	"long files": func(t *testing.T) {
 		h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": strings.Repeat(" ", 1<<20) + "1"}))
-		if want := []string{"fw_ver: it is longer than 65536 bytes"}; !cmp.Equal(want, h.Problems) {
+		if want := []string{"fw_ver: the file is longer than 65536 bytes"}; !cmp.Equal(want, h.Problems) {
 			t.Errorf("problems %q, want %q", h.Problems, want)
 		}
 		h = scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": strings.Repeat(" ", maxAttribute-1) + "1"}))
@@ -200,7 +200,7 @@ var guards = map[string]func(t *testing.T){
 		for _, fw := range []string{"1\x1b[31m", "1\n2", "ü", strings.Repeat("9", maxText+1)} {
 			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": fw}))
 			if h.Firmware != "" || len(h.Problems) != 1 || !printable(h.Problems[0]) && !strings.HasSuffix(h.Problems[0],
-				"… is not one line of printable text of at most 128 bytes") {
+				"… is longer than 128 bytes, or is not one line of printable text") {
 				t.Errorf("firmware %q, problems %q", h.Firmware, h.Problems)
 			}
 		}
@@ -236,7 +236,7 @@ var guards = map[string]func(t *testing.T){
 		}
 		node := scan(t, f)
 		for _, lines := range [][]string{node.Problems, node.HCAs[0].Problems} {
-			if want := "and 84 more"; len(lines) != maxProblems+1 || lines[maxProblems] != want {
+			if want := "problems not shown: 84"; len(lines) != maxProblems+1 || lines[maxProblems] != want {
 				t.Errorf("%d problems, want %d and %q", len(lines), maxProblems, want)
 			}
 		}

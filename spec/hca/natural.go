@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// compareNatural compares names in natural order: mlx5_2 before mlx5_10. It is a total order: two names are equal only
-// if they are identical.
+// compareNatural compares names in natural order: mlx5_2 comes before mlx5_10. The order is total: two names are equal
+// only if they are identical.
 func compareNatural(a, b string) int {
 	x := a
 	y := b
@@ -24,7 +24,7 @@ func compareNatural(a, b string) int {
 			y = y[1:]
 			continue
 		}
-		// The numbers are compared as text, since they can have any length.
+		// The numbers are compared as text, because they can have any length.
 		nx := strings.TrimLeft(x[:dx], "0")
 		ny := strings.TrimLeft(y[:dy], "0")
 		if c := cmp.Or(cmp.Compare(len(nx), len(ny)), cmp.Compare(nx, ny)); c != 0 {
@@ -45,5 +45,6 @@ func digits(s string) int {
 	return n
 }
 
-// CompareNatural compares names, or texts with names in them, in natural order: mlx5_2 before mlx5_10.
+// CompareNatural compares names, or texts that contain names, in natural order: mlx5_2 comes before mlx5_10. The result
+// is negative if a comes before b, 0 if a and b are identical, and positive if a comes after b.
 func CompareNatural(a, b string) int { return compareNatural(a, b) }

@@ -23,24 +23,25 @@ const (
 	maxStacked = 64
 )
 
-// netdevs finds the netdevs of HCAs: those in sysfs below the HCA's device, and those stacked on them. It does not take
-// names from the GID table alone, which also contains netdevs in other network namespaces, with names that pods choose.
-// sysfs contains only the netdevs in its own namespace, and only links between them.
+// netdevs finds the netdevs of HCAs: the netdevs below the HCA's device in sysfs, and the netdevs stacked on them. A
+// name in the GID table alone is not sufficient, because the table also contains netdevs in other network namespaces,
+// and pods choose the names of these netdevs. sysfs contains only the netdevs in its own namespace, and only the links
+// between them.
 type netdevs struct {
 	tree
 	problems *problems
 	shared   *shared
 }
 
-// shared is what several reads of a node's HCAs have in common.
+// shared contains the data that several reads of a node's HCAs share.
 type shared struct {
-	buses  map[string]int        // the number of HCAs on each device, by HCA.Bus
-	table  map[string]deviceNode // of a copy
+	buses  map[string]int        // the number of HCAs in each directory, by HCA.Bus
+	table  map[string]deviceNode // the device nodes of a copy by path
 	once   sync.Once
-	byGUID map[string][]string // the directories of netdevs, by the GUID that eui64 makes of their addresses
+	byGUID map[string][]string // the directories of netdevs, by the GUID that eui64 derives from their addresses
 }
 
-// addNetdevs sets the netdevs of an HCA's ports. The HCA's sysfs directory is at.
+// addNetdevs sets the netdevs of an HCA's ports. The parameter at is the HCA's sysfs directory.
 func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	n := netdevs{t, found, shared}
 	own := n.inDirectory(path.Join(at, "device/net"))
@@ -61,8 +62,8 @@ func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	}
 }
 
-// ofVMXNET3 returns the directory of the netdev of VMware's HCA: the first function of its PCI card is a separate
-// vmxnet3.
+// ofVMXNET3 returns the directory of the netdev of VMware's HCA. The netdev belongs to a separate vmxnet3 device, which
+// is the first function of the HCA's PCI card.
 func (n netdevs) ofVMXNET3(at string) []string {
 	function, err := n.Follow(path.Join(at, "device"), nil)
 	if err != nil || !pciForm.MatchString(path.Base(function)) {
@@ -71,11 +72,11 @@ func (n netdevs) ofVMXNET3(at string) []string {
 	return n.inDirectory(path.Join(function[:len(function)-1]+"0", "net"))
 }
 
-// representor matches the port name of a netdev that represents another function of the card. The PCI device of a card
-// in switchdev mode has such netdevs. Intel's names have the form pf0vfr1.
+// representor matches the port name of a netdev that represents another function of the card. In switchdev mode, a
+// card's PCI device has such netdevs. Intel's names have the form pf0vfr1.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vfr?|sf)\d+|$)`)
 
-// inDirectory returns the directories of the netdevs in a sysfs directory "net", without representors.
+// inDirectory returns the directories of the netdevs in a sysfs directory named "net", without representors.
 func (n netdevs) inDirectory(net string) []string {
 	names, err := n.list(net)
 	if err != nil {
@@ -91,10 +92,11 @@ func (n netdevs) inDirectory(net string) []string {
 	return dirs
 }
 
-// byGUID returns the directory of the netdev of an HCA that has no netdev below its device: a soft HCA's netdev is the
-// one that it was created on, and erdma's is a separate card. The attribute parent of Soft-RoCE contains the netdev's
-// name. Soft-iWARP has lacked that attribute since Linux 5.13, but its node GUID is derived from the netdev's address,
-// as is erdma's. Netdevs stacked on that netdev can have the same address.
+// byGUID returns the directory of the netdev of an HCA that has no netdev below its device. The netdev of a soft HCA is
+// the netdev on which the HCA was created. The netdev of an erdma HCA belongs to a separate card. For Soft-RoCE, the
+// attribute parent contains the netdev's name. Soft-iWARP has lacked this attribute since Linux 5.13. The node GUIDs of
+// Soft-iWARP and erdma are derived from the netdev's address. byGUID skips netdevs that are stacked on other netdevs,
+// because they can have the same address.
 func (n netdevs) byGUID(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
 		if dir := path.Join(classNet, name); n.checkName(path.Join(at, "parent"), name) {
@@ -127,11 +129,11 @@ func (n netdevs) index() {
 	}
 }
 
-// stackable matches the kinds of stacked netdevs that RDMA can use. A bridge, for example, can have unrelated netdevs
-// below it, and does not belong to an HCA.
+// stackable matches the uevent of the kinds of stacked netdevs that RDMA can use. A bridge is not one of these kinds,
+// because it can have unrelated netdevs below it, and does not belong to an HCA.
 var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
 
-// stacked appends to seen the netdev with this directory, and those stacked on it.
+// stacked appends the netdev with this directory, and the netdevs stacked on it, to seen.
 func (n netdevs) stacked(dir string, seen []string) []string {
 	name := strings.TrimPrefix(path.Base(dir), "upper_")
 	if slices.Contains(seen, name) || len(seen) == maxStacked {
@@ -154,8 +156,8 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 	return seen
 }
 
-// slaves appends the bond's other netdevs whose cards have no HCA: a bond's HCA, such as mlx5_bond_0, is below the card
-// of the first netdev, but belongs to all of them.
+// slaves appends the bond's other netdevs whose cards have no HCA to seen. A bond's HCA, such as mlx5_bond_0, is below
+// the card of the bond's first netdev, but belongs to all of the bond's netdevs.
 func (n netdevs) slaves(bond string, seen []string) []string {
 	entries, _ := n.list(bond)
 	for _, entry := range entries {
@@ -171,7 +173,7 @@ func (n netdevs) slaves(bond string, seen []string) []string {
 	return seen
 }
 
-// attribute reads an attribute that may be missing or unreadable; the result is then "".
+// attribute reads an attribute; "" if the attribute is missing or unreadable.
 func (n netdevs) attribute(name string) string {
 	s, _ := readText(n.tree, name)
 	return s
@@ -180,7 +182,7 @@ func (n netdevs) attribute(name string) string {
 func (n netdevs) checkName(at, name string) bool {
 	// guard: names of netdevs
 	if !validNetdev(name) {
-		n.problems.add("%s: contains %s, which is not a netdev name", path.Dir(at), quote(name))
+		n.problems.add("%s contains %s, which is not a netdev name", path.Dir(at), quote(name))
 		return false
 	}
 	return true
@@ -191,7 +193,8 @@ func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }
 // eui64Form matches the GUIDs that eui64 returns.
 var eui64Form = regexp.MustCompile(`^.{7}ff:fe`)
 
-// eui64 derives a GUID from a netdev's address, as soft HCAs and erdma do.
+// eui64 derives a GUID from a netdev's MAC address, in the same way as soft HCAs and erdma; "" if the address is not a
+// MAC address.
 func eui64(address string) string {
 	mac, err := net.ParseMAC(address)
 	if err != nil || len(mac) != 6 {

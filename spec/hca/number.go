@@ -17,19 +17,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Numbers recognizes a node's verbs devices by their device numbers. It reads the kernel's link in /sys/dev/char, which
-// is always up to date, and asks no HCA.
+// Numbers identifies a node's verbs devices by their device numbers. Numbers reads the kernel's links in /sys/dev/char,
+// which are always up to date, and does not query any HCA.
 type Numbers struct{ char *os.File }
 
 // nullDevice is the number of /dev/null, which exists on every Linux system.
 var nullDevice = Number{Major: 1, Minor: 3}
 
-// OpenNumbers opens sys/dev/char of the node at root. It returns an error if that directory does not contain
-// /dev/null's number: without this check, a node whose sysfs is not mounted would look like a node without verbs
-// devices.
+// OpenNumbers opens the directory sys/dev/char of the node at root. OpenNumbers returns an error if the directory
+// cannot be opened, or does not contain the number of /dev/null. Without this check, a node whose sysfs is not mounted
+// would look like a node without verbs devices.
 func OpenNumbers(root string) (*Numbers, error) {
-	const fix = "mount the node's /sys/dev there, next to /sys/class and /sys/devices"
-	// The trailing slashes make the kernel refuse anything but a directory: to open a FIFO would block.
+	const fix = "mount the node's /sys/dev under the same root as /sys/class and /sys/devices"
+	// Because of the trailing slashes, the kernel opens only directories. Opening a FIFO would block.
 	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
 		return nil, fmt.Errorf("cannot look up device numbers under %s: sys/dev/char: %w: %s", root, files.Cause(err), fix)
@@ -43,21 +43,22 @@ func OpenNumbers(root string) (*Numbers, error) {
 	return numbers, nil
 }
 
-// Close releases the directory.
+// Close closes the directory.
 func (n *Numbers) Close() error { return n.char.Close() }
 
-// link reads the link for a number. It makes the system call directly: requests wait for it once for each device in a
-// container, and os.Root takes a third longer, because it checks that the path does not leave the directory. A number
-// cannot.
+// link reads the link for a number. link makes the system call directly, because each request waits for one call for
+// each device in a container. os.Root takes a third longer, because it checks that the path does not leave the
+// directory. A number cannot leave the directory.
 func (n *Numbers) link(number Number) (string, error) {
 	var target [unix.PathMax]byte
 	length, err := unix.Readlinkat(int(n.char.Fd()), number.String(), target[:])
 	return string(target[:max(length, 0)]), err
 }
 
-// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. It sets
-// the device's Kind, Path, Number, and Place, and the kernel's default Mode. It sets HCA only for hfi1_N, since the
-// link does not contain the HCA of other devices. An error means that the answer is unknown.
+// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart, hfi1_N. In
+// the returned Device, Kind, Path, Number, and Place are set, and Mode is the kernel's default. HCA is set only for
+// hfi1_N, because the link does not contain the HCA of other devices. Verbs returns an error if the link cannot be
+// read. After an error, the kind of the device is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	target, err := n.link(number)
 	// guard: only ENOENT is no
@@ -76,7 +77,8 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 }
 
 // VerbsByNumber reports whether a character device number belongs to a verbs device (uverbs*, or Omni-Path's hfi1_N) of
-// the node at root. Errors are those of OpenNumbers and Numbers.Verbs, which are faster for many numbers.
+// the node at root. VerbsByNumber returns the errors of OpenNumbers and Numbers.Verbs. To check many numbers faster,
+// call OpenNumbers once, and call Numbers.Verbs for each number.
 func VerbsByNumber(root string, number Number) (Device, bool, error) {
 	numbers, err := OpenNumbers(root)
 	if err != nil {

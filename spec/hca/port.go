@@ -18,7 +18,7 @@ const linkLayerInfiniBand = "InfiniBand"
 // mostPorts is the highest valid port number.
 const mostPorts = 4096
 
-// ports reads the ports of the HCA with the directory dir, without their netdevs.
+// ports reads the ports of the HCA with the directory dir. It does not read the ports' netdevs.
 func ports(dir tree, parts Parts, found *problems) []Port {
 	ports := []Port{}
 	all, err := dir.dir("ports")
@@ -41,12 +41,13 @@ func ports(dir tree, parts Parts, found *problems) []Port {
 		ports = append(ports, port(all, n, parts, found))
 	}
 	if len(names) == 0 {
-		found.add("ports: none found")
+		found.add("ports: no ports found")
 	}
 	return ports
 }
 
-// port reads port n from the directory of all ports. It always returns a Port; what cannot be read is "".
+// port reads port n from the directory of all ports. It always returns a Port, in which values that cannot be read are
+// "".
 func port(all tree, n int, parts Parts, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
@@ -58,7 +59,7 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 	defer dir.close()
 	a := attributes{dir: dir, in: in + "/", problems: found}
 	p.State = a.coded("state")
-	if parts.Rest { // phys_state asks the firmware, too
+	if parts.Rest { // to read phys_state, the kernel also queries the firmware
 		p.PhysState = a.coded("phys_state")
 	}
 	p.LinkLayer = a.text("link_layer")
@@ -80,8 +81,8 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 	return p
 }
 
-// noPlace reports whether the GID table of the port with the directory dir has no entries. A table with only empty
-// entries gets its GIDs when the port's netdev is up.
+// noPlace reports whether the GID table of the port with the directory dir has no entries at all. If the table has
+// empty entries, the kernel fills them when the port's netdev is up.
 func noPlace(dir tree) bool {
 	if _, err := dir.Stat("gids/0"); err == nil {
 		return false
@@ -90,7 +91,7 @@ func noPlace(dir tree) bool {
 	return err == nil && len(names) == 0
 }
 
-// lid reads an attribute of the form "0x1a".
+// lid reads an attribute such as "0x1a"; 0 if the attribute cannot be read.
 func (a attributes) lid(name string) uint32 {
 	s := a.optional(name)
 	if s == "" {
@@ -105,7 +106,7 @@ func (a attributes) lid(name string) uint32 {
 
 var gidForm = regexp.MustCompile(`^[0-9a-f]{4}(:[0-9a-f]{4}){7}$`)
 
-// gids returns a port's GIDs, without the empty entries in its table.
+// gids returns the nonempty entries of a port's GID table.
 func gids(a attributes) []GID {
 	names, err := a.dir.list("gids")
 	if err != nil {

@@ -38,7 +38,7 @@ func TestPorts(t *testing.T) {
 		{name: "no state", without: port + "/state", want: with(func(p *Port) { p.State = "" }),
 			problems: []string{"ports/1/state: no such file or directory"}},
 		{name: "empty state", change: hcatest.Files{port + "/state": "\n"}, want: with(func(p *Port) { p.State = "" }),
-			problems: []string{"ports/1/state: it is empty"}},
+			problems: []string{"ports/1/state: the attribute is empty"}},
 		{name: "state without code", change: hcatest.Files{port + "/state": "x: ACTIVE\n"},
 			want:     with(func(p *Port) { p.State = "" }),
 			problems: []string{`ports/1/state: "x: ACTIVE" does not have the form "4: ACTIVE"`}},
@@ -47,7 +47,7 @@ func TestPorts(t *testing.T) {
 		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{"ib0"}}},
 			problems: []string{"ports/1: not a directory"}},
 		{name: "no ports", change: hcatest.Files{oneHCA + "/ports/": ""}, want: []Port{},
-			problems: []string{"ports: none found"}},
+			problems: []string{"ports: no ports found"}},
 		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA +
 			"/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
 			want: []Port{sound}, problems: []string{
@@ -66,7 +66,7 @@ func TestPorts(t *testing.T) {
 		{name: "representor of an E810's function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "pf0vfr3\n"},
 			want: []Port{sound}},
 		{name: "odd netdev", change: hcatest.Files{oneBus + "/net/sixteen-letters0/dev_port": "0\n"}, want: []Port{sound},
-			problems: []string{classOne + `/device/net: contains "sixteen-letters0", which is not a netdev name`}},
+			problems: []string{classOne + `/device/net contains "sixteen-letters0", which is not a netdev name`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := one().Files()

@@ -14,18 +14,19 @@ import (
 	"strings"
 )
 
-// maxEmpty is the number of consecutive empty entries in a GID table after which the rest is not read. The kernel
-// reserves the first entries in a table for the port's own netdev.
+// maxEmpty limits the number of consecutive empty entries that are read from a GID table. Later entries are not read,
+// because the kernel reserves the first entries in a table for the port's own netdev.
 const maxEmpty = 16
 
-// byPort returns the directories of the netdevs by port number for the HCA whose sysfs directory is at. own are the
-// directories of the netdevs below its PCI function.
+// byPort returns the directories of an HCA's netdevs by port number. The parameter at is the HCA's sysfs directory, and
+// own contains the directories of the netdevs below the HCA's PCI function.
 //
-// If there are several ports or netdevs, the GID tables determine the port: a netdev belongs to the port whose table
-// contains its name at the lowest index. A name is used only if a netdev with that name is below the HCA's own
-// function, or below another function of its card that has no HCA, since GID tables also contain pods' netdevs, which
-// can have any name. If no table contains a netdev, as for InfiniBand, its attribute dev_port, which counts from 0,
-// determines the port, unless the tables assign another netdev to that port.
+// If the HCA has several ports or netdevs, the GID tables determine the port of each netdev. A netdev belongs to the
+// port whose table contains the netdev's name at the lowest index. GID tables also contain the netdevs of pods, which
+// can have any name. byPort therefore ignores a name unless a netdev with the name is below the HCA's own function, or
+// below another function of the same card that has no HCA. If no table contains a netdev, as for InfiniBand, the
+// netdev's attribute dev_port determines the port. The values of dev_port start at 0. byPort ignores dev_port if the
+// tables assign another netdev to the same port.
 func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 	if len(h.Ports) == 1 && len(own) <= 1 {
 		return map[int][]string{h.Ports[0].Number: own}
@@ -65,7 +66,7 @@ func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 	return of
 }
 
-// inTable returns the names of the netdevs in a GID table by index.
+// inTable returns the names of the netdevs in a GID table, by index.
 func (n netdevs) inTable(dir string) map[int]string {
 	names := map[int]string{}
 	for i, empty := 0, 0; i < maxEntries && empty < maxEmpty; i++ {
@@ -79,15 +80,15 @@ func (n netdevs) inTable(dir string) map[int]string {
 	return names
 }
 
-// ofOtherFunctions returns the directories of the netdevs of the card's other functions that have no HCA, by the
-// netdevs' names.
+// ofOtherFunctions finds the card's other functions that have no HCA, and returns the directories of their netdevs by
+// name.
 func (n netdevs) ofOtherFunctions(at, pci string) map[string]string {
 	found := map[string]string{}
 	card, err := n.Follow(path.Join(at, "device"), nil)
 	if err != nil {
 		return found
 	}
-	functions, _ := n.list(path.Dir(card)) // a directory that cannot be listed has none
+	functions, _ := n.list(path.Dir(card)) // if the directory cannot be listed, no function is found
 	for _, function := range functions {
 		other := path.Join(path.Dir(card), function)
 		if function == pci || !strings.HasPrefix(function, pci[:len(pci)-1]) {

@@ -12,17 +12,17 @@ import (
 	"sync/atomic"
 )
 
-// All are the parts to display of an HCA whose devices List has returned.
+// All selects all parts to display of an HCA whose devices List has returned.
 var All = Parts{Netdevs: true, Rest: true}
 
-// Reader reads a node's HCAs repeatedly. It reads what they have in common once for each List. It is safe for
-// concurrent use, except List.
+// Reader reads a node's HCAs repeatedly. Each call of List reads the data that all HCAs share. Read is safe for
+// concurrent use, but List is not.
 type Reader struct {
 	root   string
-	places map[string]string // of the last List, by the HCA's name
+	places map[string]string // from the last List, by the HCA's name
 	listed []HCA
 	buses  map[string]int
-	text   string // of a copy's device table
+	text   string // the text of a copy's DeviceTable
 	table  map[string]deviceNode
 	shared atomic.Pointer[shared]
 }
@@ -34,10 +34,11 @@ func NewReader(root string) *Reader {
 	return r
 }
 
-// List returns the node with its rdma_cm and all of its HCAs, with their name, place, PCI address, function, and
-// parent. Their devices are Unlisted. It reads one link of each HCA, and a second one of HCAs that it has not listed
-// before. The caller must not modify the HCAs: the next List returns the same ones, unless it reports that they have
-// changed. It returns an error if the HCAs cannot be listed.
+// List returns the node's rdma_cm device and all of its HCAs. In each HCA, only the name, place, PCI address, function,
+// and parent are set, and Unlisted contains all kinds. List reads one link for each HCA, and a second link for each HCA
+// that was not in the previous list. changed is false if List returns the same HCAs as the previous List. The caller
+// must not modify the HCAs, because the next List can return them again. List returns an error if the root cannot be
+// opened, or if the HCAs cannot be listed.
 func (r *Reader) List() (node *Inventory, changed bool, err error) {
 	t, err := openTree(r.root)
 	if err != nil {
@@ -46,7 +47,7 @@ func (r *Reader) List() (node *Inventory, changed bool, err error) {
 	defer t.close()
 	places, err := t.links(classHCA)
 	if err != nil {
-		return nil, false, fmt.Errorf("list HCAs: %w", err)
+		return nil, false, fmt.Errorf("cannot list HCAs: %w", err)
 	}
 	var found problems
 	changed = r.listed == nil || !maps.Equal(places, r.places)
@@ -67,8 +68,8 @@ func (r *Reader) List() (node *Inventory, changed bool, err error) {
 	return node, changed, nil
 }
 
-// relist sets the list to the HCAs with these places. It reuses an HCA whose name and place have not changed, since its
-// function and parent cannot change either.
+// relist sets r.listed to the HCAs with these places. It reuses an HCA whose name and place have not changed, because
+// the HCA's function and parent cannot have changed either.
 func (r *Reader) relist(t tree, places map[string]string, found *problems) {
 	before := make(map[string]HCA, len(r.listed))
 	for _, h := range r.listed {
@@ -89,8 +90,8 @@ func (r *Reader) relist(t tree, places map[string]string, found *problems) {
 	}
 }
 
-// Read reads the given parts of a listed HCA, which can take seconds if the HCA is faulty. It always returns an HCA,
-// whose Problems say what could not be read.
+// Read reads the given parts of an HCA that List has returned. Read can take seconds if the HCA is faulty. Read always
+// returns an HCA. The Problems of this HCA describe the parts that could not be read.
 func (r *Reader) Read(listed HCA, parts Parts) HCA {
 	t, err := openTree(r.root)
 	if err != nil {

@@ -27,12 +27,13 @@ const (
 	classMisc  = "sys/class/misc"
 )
 
-// Scan reads the inventory of the node at root (see the package's documentation for roots). It returns an empty
-// Inventory, and no error, if the node has no RDMA hardware, if the modules are not loaded, or if root contains no sys.
+// Scan reads the inventory of the node at root: see the package comment for roots. If the node has no RDMA hardware, if
+// the modules are not loaded, or if root contains no sys, Scan returns an empty Inventory and no error. Scan returns an
+// error if root cannot be opened, or if sys/class/infiniband cannot be listed.
 func Scan(root string) (*Inventory, error) { return scanRoot(root, false) }
 
-// ScanDetails is Scan with the attributes that take long to read: LIDs and the subnet prefix, for which the kernel asks
-// the HCA's firmware, and the GIDs, which are up to 1024 files for each port.
+// ScanDetails is like Scan, but also reads attributes that take long to read: LIDs, the subnet prefix, and GIDs. For
+// LIDs and the subnet prefix, the kernel queries the HCA's firmware. The GIDs are in up to 1024 files for each port.
 func ScanDetails(root string) (*Inventory, error) { return scanRoot(root, true) }
 
 func scanRoot(root string, details bool) (*Inventory, error) {
@@ -58,8 +59,9 @@ func scanRoot(root string, details bool) (*Inventory, error) {
 	return node, nil
 }
 
-// List returns the names of the HCAs and all character devices of the node at root, without reading any HCA. Read reads
-// an HCA, and Inventory.Complete combines the results.
+// List returns the names of all HCAs, and all RDMA character devices, of the node at root. List does not read the HCAs
+// themselves. To read an HCA, call Read. To combine the results, call Inventory.Complete. List returns an error if root
+// cannot be opened, or if sys/class/infiniband cannot be listed.
 func List(root string) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
@@ -69,9 +71,9 @@ func List(root string) (*Inventory, error) {
 	return t.listHCAs()
 }
 
-// Read reads the attributes of one HCA and its ports, which can take seconds if the HCA is faulty. It always returns an
-// HCA, whose Problems say what could not be read. It reads no devices; List returns them. To read several HCAs, use a
-// Reader.
+// Read reads the attributes of one HCA and its ports. Read can take seconds if the HCA is faulty. Read always returns
+// an HCA. The Problems of this HCA describe the attributes that could not be read. Read does not read devices: List
+// returns the devices. To read several HCAs, use a Reader.
 func Read(root, name string) HCA { return NewReader(root).Read(HCA{Name: name}, All) }
 
 // hcasAt returns the HCAs with these names and places.
@@ -80,7 +82,7 @@ func hcasAt(places map[string]string, found *problems) (hcas []HCA) {
 	for _, name := range slices.SortedFunc(maps.Keys(places), compareNatural) {
 		// guard: HCA names
 		if !validName(name) {
-			found.add("%s has an entry %s, which is not an HCA name", classHCA, quote(name))
+			found.add("%s contains %s, which is not an HCA name", classHCA, quote(name))
 			continue
 		}
 		hcas = append(hcas, HCA{Name: name, Place: places[name], NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
@@ -88,7 +90,7 @@ func hcasAt(places map[string]string, found *problems) (hcas []HCA) {
 	return hcas
 }
 
-// exclusive reports whether each HCA belongs to one network namespace.
+// exclusive reports whether each HCA belongs to only one network namespace.
 func (t tree) exclusive() bool {
 	mode, _ := readText(t, "sys/module/ib_core/parameters/netns_mode")
 	return mode == "N"
@@ -97,7 +99,7 @@ func (t tree) exclusive() bool {
 func (t tree) listHCAs() (*Inventory, error) {
 	places, err := t.links(classHCA)
 	if err != nil {
-		return nil, fmt.Errorf("list HCAs: %w", err)
+		return nil, fmt.Errorf("cannot list HCAs: %w", err)
 	}
 	var found problems
 	node := &Inventory{HCAs: hcasAt(places, &found), NetNSExclusive: t.exclusive()}
@@ -122,15 +124,16 @@ func (t tree) listHCAs() (*Inventory, error) {
 			// guard: devices of no HCA. The HCA was moved to another network namespace: the kernel filters the class
 			// infiniband by namespace, but not the other classes.
 			node.Elsewhere = append(node.Elsewhere, d)
-			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
+			found.add("%s belongs to HCA %s, which is not in %s: the HCA might be in another network namespace",
+				d, d.HCA, classHCA)
 		}
 	}
 	node.Problems = found.all()
 	return node, nil
 }
 
-// Complete returns a copy of an Inventory from List in which each HCA is the result of read. The devices are those of
-// the Inventory.
+// Complete returns a copy of an Inventory from List. Each HCA in the copy is the result of the function read, with the
+// devices from List.
 func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
@@ -145,24 +148,24 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	}
 	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, HCA.UsesRDMACM) {
 		all.Problems = append(slices.Clip(n.Problems),
-			"there is no rdma_cm device, so programs that connect through RDMA_CM will fail: run modprobe rdma_ucm")
+			"the node has no rdma_cm device, so programs that connect through RDMA_CM will fail: run modprobe rdma_ucm")
 	}
 	return &all
 }
 
-// diagnose returns problems of an HCA that could be read.
+// diagnose derives problems from an HCA's attributes and devices.
 func diagnose(h HCA) []string {
 	var lines []string
-	// An HCA that could not be read at all already has a problem.
+	// If the HCA could not be read at all, the HCA already has a problem.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
-			"there is no usable verbs device, so programs cannot open the HCA: check that the module ib_uverbs is loaded")
+			"the HCA has no usable verbs device, so programs cannot open the HCA: check that the module ib_uverbs is loaded")
 	}
 	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
-			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
-				"on the physical function, set the VF's GUID with \"ip link set dev NETDEV vf N node_guid GUID\" or, on "+
-				"Ethernet, its MAC address with \"ip link set dev NETDEV vf N mac MAC\", and then rebind the VF's driver")
+			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): on "+
+				"the VF's physical function, set the VF's GUID with \"ip link set dev NETDEV vf N node_guid GUID\" or, on "+
+				"Ethernet, the VF's MAC address with \"ip link set dev NETDEV vf N mac MAC\", and then rebind the VF's driver")
 	}
 	return lines
 }
@@ -172,14 +175,15 @@ var (
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// hca reads the given parts of a listed HCA. It always returns an HCA, whose Problems say what could not be read.
+// hca reads the given parts of a listed HCA. It always returns an HCA. The Problems of this HCA describe the parts that
+// could not be read.
 func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	h := HCA{Name: listed.Name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{},
 		Unlisted: listed.Unlisted}
 	var found problems
 	at := path.Join(classHCA, h.Name)
 	known := listed.Function != "" && listed.Place != ""
-	if known { // open its directory without following links
+	if known { // open the HCA's directory without following links
 		h.Place = listed.Place
 		at = path.Join(classHCA, listed.Place)
 	} else {
@@ -189,7 +193,7 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			h.Place = ""
-			err = errors.New("the link is broken: the HCA has just been removed, or the copy lacks sys/devices")
+			err = errors.New("the link is broken: the HCA was just removed, or the copy of the node lacks sys/devices")
 		}
 		h.Problems = []string{fmt.Sprintf("%s: %v", at, err)}
 		return h
@@ -225,8 +229,8 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	return h
 }
 
-// attributes reads the attributes that seldom change of the HCA with the directory dir, on the device with the
-// directory on.
+// attributes reads the HCA's attributes that seldom change. The parameter dir is the HCA's directory, and on is the
+// directory of the PCI or auxiliary device that provides the HCA.
 func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 	a := attributes{dir: dir, problems: found}
 	h.NodeType = a.coded("node_type")
@@ -248,24 +252,24 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 }
 
 const (
-	// NVSwitches is HCA.Manages of the HCAs for management on an HGX B200.
+	// NVSwitches is the value of HCA.Manages for HCAs that manage the NVSwitches of an HGX B200.
 	NVSwitches = "NVSwitches"
-	// ProductData is the file with a PCI device's vital product data (VPD).
+	// ProductData is the name of the sysfs file that contains a PCI device's vital product data (VPD).
 	ProductData = "vpd"
-	// ManagesNVSwitches is a text in the ProductData of an HCA that manages NVSwitches.
+	// ManagesNVSwitches is the text that identifies an HCA that manages NVSwitches in the HCA's ProductData.
 	ManagesNVSwitches = "SMDL=SW_MNG"
 )
 
 // deviceConnectX7 is the PCI device ID of all HCAs on an HGX B200, including those that manage NVSwitches.
 const deviceConnectX7 = "0x1021"
 
-// managers caches whether an HCA manages NVSwitches, by root, PCI address, and GUID, since a card's VPD is slow to
-// read.
+// managers caches whether an HCA manages NVSwitches, by root, PCI address, and GUID, because reading a card's VPD is
+// slow.
 var managers sync.Map
 
-// managesNVSwitches reports whether the HCA on the device with the directory on manages NVSwitches. The keyword SMDL in
-// its VPD says so, which only root can read (https://github.com/siderolabs/extensions/pull/717, according to NVIDIA's
-// Fabric Manager guide).
+// managesNVSwitches reports whether an HCA manages NVSwitches. The parameter on is the directory of the HCA's PCI
+// device. According to NVIDIA's Fabric Manager guide, the keyword SMDL in the VPD identifies such an HCA: see
+// https://github.com/siderolabs/extensions/pull/717. Only root can read the VPD.
 func (t tree) managesNVSwitches(on string, h HCA) bool {
 	if h.Function != FunctionPhysical || h.PCI == "" {
 		return false
@@ -290,7 +294,7 @@ func (t tree) managesNVSwitches(on string, h HCA) bool {
 // scalableForm matches the name of a scalable function on the auxiliary bus.
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-// function sets an HCA's PCI address, Function, and Parent from the name of its device, and from the links in the
+// function sets an HCA's PCI address, Function, and Parent from the name of the HCA's device and from the links in the
 // device's directory.
 func (t tree) function(h *HCA, device, dir string) {
 	physical := t.linkBase(path.Join(dir, "physfn"))
@@ -310,7 +314,7 @@ func (t tree) function(h *HCA, device, dir string) {
 	}
 }
 
-// numaNode reads the NUMA node; -1 if it is unknown or the firmware does not report one.
+// numaNode returns the number of the NUMA node; -1 if the number is unknown or the firmware does not report a number.
 func numaNode(a attributes) int {
 	s := a.optional("numa_node")
 	if s == "" {
@@ -324,7 +328,7 @@ func numaNode(a attributes) int {
 	return int(n)
 }
 
-// byKind compares an HCA's devices: first by kind (uverbs, hfi1, umad, issm), then by index.
+// byKind orders an HCA's devices first by kind (uverbs, hfi1, umad, issm), and then by index.
 func byKind(a, b Device) int {
 	rank := func(d Device) int { return slices.Index(kindsInOrder, d.Kind) }
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), compareNatural(a.Path, b.Path))

@@ -64,9 +64,9 @@ func TestScanErrors(t *testing.T) {
 		"sys/class/infiniband_verbs": hcatest.Link("/proc")}.Root(t)
 	for _, tc := range []struct{ name, root, want string }{
 		{"missing", filepath.Join(dir, "none"),
-			"no such file or directory: set it to the directory that contains the node's /sys and /dev"},
-		{"file", file, "not a directory: set it to the directory"},
-		{"FIFO", fifo, "not a directory: set it to the directory"},
+			"no such file or directory: set the root to the directory that contains the node's /sys and /dev"},
+		{"file", file, "not a directory: set the root to the directory"},
+		{"FIFO", fifo, "not a directory: set the root to the directory"},
 		{"class is a file", classIsFile, ": sys/class/infiniband"},
 		{"class leads out", classEscapes, "path escapes from parent"},
 	} {

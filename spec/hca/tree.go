@@ -19,12 +19,12 @@ const (
 	// maxAttribute is Linux's largest page size, in bytes. No sysfs attribute is longer than a page, and tar pads each
 	// attribute to exactly one page.
 	maxAttribute = 1 << 16
-	// maxEntries limits the entries of a directory. The largest known directories, on nodes with thousands of VFs and two
-	// management devices for each port, are much smaller.
+	// maxEntries limits the number of entries in a directory. The largest known directories, on nodes with thousands of
+	// VFs and two management devices for each port, are much smaller.
 	maxEntries = 1 << 16
 )
 
-// tree is a node's file system, or a directory of it.
+// tree is a node's file system, or a directory in it.
 type tree struct{ files.Tree }
 
 func openTree(root string) (tree, error) {
@@ -34,14 +34,15 @@ func openTree(root string) (tree, error) {
 
 func (t tree) close() { _ = t.Close() }
 
-// dir opens a directory as a separate tree. Links that lead out of it, such as device, must be followed from the
-// original tree.
+// dir opens a directory as a separate tree. Links that lead out of the directory, such as device, can be followed only
+// from the original tree.
 func (t tree) dir(name string) (tree, error) {
 	f, err := t.Dir(name)
 	return tree{f}, files.Cause(err)
 }
 
-// list returns the names in a directory in natural order; none if the directory does not exist.
+// list returns the names in a directory in natural order. If the directory does not exist, list returns no names and no
+// error.
 func (t tree) list(name string) ([]string, error) {
 	names, err := t.List(name, maxEntries)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +55,8 @@ func (t tree) list(name string) ([]string, error) {
 	return names, nil
 }
 
-// links returns the targets of the links in a directory, by the links' names; none if the directory does not exist.
+// links returns the targets of the links in a directory, by the links' names. If the directory does not exist, links
+// returns no targets and no error.
 func (t tree) links(name string) (map[string]string, error) {
 	links, err := t.Links(name, maxEntries)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +68,7 @@ func (t tree) links(name string) (map[string]string, error) {
 	return links, err
 }
 
-// linkBase returns the last element of a link's target; "" if there is no link.
+// linkBase returns the last element of a link's target; "" if the link does not exist.
 func (t tree) linkBase(name string) string {
 	target, err := t.Readlink(name)
 	if err != nil {

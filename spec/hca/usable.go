@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Unknown returns an error if it is unknown which of the HCA's devices a container would get, and says why; nil if they
-// are known.
+// Unknown returns nil if the list of devices that a container would get with the HCA is complete. If the list is
+// incomplete, Unknown returns an error with the reason. If management is true, the list includes umad and issm devices.
 func (h HCA) Unknown(management bool) error {
 	switch {
 	// guard: unread HCAs
@@ -18,26 +18,26 @@ func (h HCA) Unknown(management bool) error {
 		return errors.New(h.Unread)
 	// guard: devices that were not listed
 	case slices.ContainsFunc(h.Unlisted, func(k Kind) bool { return management || k.Verbs() }):
-		return errors.New("its device list is incomplete")
+		return errors.New("the list of the HCA's devices is incomplete")
 	}
 	return nil
 }
 
-// Usable returns the HCA's devices that a container gets: its verbs device, and hfi1 for Omni-Path. With management,
-// the container also gets the usable umad and issm devices, with which it can disrupt the whole fabric. An error means
-// that a container cannot use the HCA, and says why.
+// Usable returns the devices that a container gets with the HCA: the verbs device and, for Omni-Path, the hfi1 device.
+// If management is true, Usable also returns the usable umad and issm devices. A container that has these management
+// devices can disrupt the whole fabric. If containers cannot use the HCA, Usable returns an error with the reason.
 func (h HCA) Usable(management bool) ([]Device, error) {
 	if err := h.Unknown(management); err != nil {
 		return nil, err
 	}
 	// guard: management HCAs
 	if h.Manages != "" {
-		return nil, fmt.Errorf("it is for managing %s, not for use by programs", h.Manages)
+		return nil, fmt.Errorf("the HCA is only for managing %s, not for use by programs", h.Manages)
 	}
 	verbs, found := h.Verbs()
 	switch {
 	case !found:
-		return nil, errors.New("it has no verbs device: to load the kernel module, run modprobe ib_uverbs")
+		return nil, errors.New("the HCA has no verbs device: to load the kernel module, run modprobe ib_uverbs")
 	case !verbs.Sound():
 		return nil, errors.New(verbs.Problem)
 	}
@@ -54,16 +54,16 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	return usable, nil
 }
 
-// Active returns the HCAs that a container can use and that have an ACTIVE port. For each other HCA, leftOut contains a
-// line that says why it is not included.
+// Active returns the HCAs that have an ACTIVE port and that programs in containers can use for RDMA. For each other
+// HCA, leftOut contains a line with the reason why the HCA is not included.
 func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
 		if err == nil && !h.ForPrograms() {
-			err = fmt.Errorf("it is for %s: to include it, request it by name", h.Purpose())
+			err = fmt.Errorf("the HCA is for %s: to include the HCA, request it by name", h.Purpose())
 		}
 		if err == nil && !h.Active() {
-			err = errors.New("it has no ACTIVE port: to include it, request it by name")
+			err = errors.New("the HCA has no ACTIVE port: to include the HCA, request it by name")
 		}
 		if err != nil {
 			leftOut = append(leftOut, fmt.Sprintf("HCA %s is left out: %v", h.Name, err))
@@ -74,8 +74,9 @@ func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	return usable, leftOut
 }
 
-// ConnectionManager returns the rdma_cm device for a container that gets these HCAs; ok is false if the node has no
-// usable one. It then returns an error if one of the HCAs uses RDMA_CM, which EFA does not.
+// ConnectionManager returns the rdma_cm device for a container that gets these HCAs. If the node has no usable rdma_cm
+// device, ok is false. In this case, err is not nil if one of the HCAs uses RDMA_CM. EFA HCAs, for example, do not use
+// RDMA_CM.
 func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil

@@ -33,18 +33,19 @@ func containerd(grant spec.Grant, base []byte) ([]byte, error) {
 	return baseline.Indent(text)
 }
 
-// nodeadm writes a NodeConfig. It contains the whole base spec if one is given, otherwise only the differences from
-// nodeadm's own base spec. nodeadm merges it into its own base spec, and replaces whole lists, so the NodeConfig
-// repeats nodeadm's RLIMIT_NOFILE (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json).
+// nodeadm writes a NodeConfig. If a base spec is given, the NodeConfig contains the whole base spec. If no base spec is
+// given, the NodeConfig contains only the differences from nodeadm's own base spec. The program nodeadm merges the
+// NodeConfig into its own base spec, and replaces whole lists, so the NodeConfig repeats nodeadm's RLIMIT_NOFILE
+// (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json).
 func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 	overrides, err := overrides(grant, base, specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536})
 	if err != nil {
 		return nil, err
 	}
-	return commentedYAML(`EKS AL2023 (nodeadm): memlock for RDMA.
-Add it to the node's user data as a second NodeConfig, after the one that names the cluster.
-It affects every container on the node.
-A list here replaces nodeadm's list, so it repeats nodeadm's entries.
+	return commentedYAML(`This NodeConfig sets memlock for RDMA on EKS AL2023 (nodeadm).
+Add this NodeConfig to the node's user data, after the NodeConfig that contains the cluster's name.
+The settings affect every container on the node.
+Each list in this NodeConfig replaces nodeadm's list, and therefore repeats nodeadm's entries.
 Unlimited is written as 2^63-1, because nodeadm converts numbers to floating point, which cannot represent 2^64-1.
 `, map[string]any{
 		"apiVersion": "node.eks.aws/v1alpha1",
@@ -53,23 +54,24 @@ Unlimited is written as 2^63-1, because nodeadm converts numbers to floating poi
 	})
 }
 
-// talos writes a document of the machine configuration with the differences from Talos's own base spec. It contains
-// whole lists: duplicate entries do no harm if Talos appends them to its own lists.
+// talos writes a document of the machine configuration with the differences from Talos's own base spec. The document
+// contains whole lists. If Talos appends the lists to its own lists, the duplicate entries do no harm.
 func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	overrides, err := overrides(grant, nil)
 	if err != nil {
 		return nil, err
 	}
-	return commentedYAML(`Talos Linux 1.14 and later: memlock for RDMA.
-Add it to the machine configuration: talosctl patch machineconfig --patch @FILE. Talos restarts the container runtime.
-Before 1.14: write the content of overrides under machine.baseRuntimeSpecOverrides instead, and reboot the node.
-The change affects every container that starts on the node afterwards. Unlimited is written as 2^63-1.
+	return commentedYAML(`This document sets memlock for RDMA on Talos Linux 1.14 and later.
+To add this document to the machine configuration, run: talosctl patch machineconfig --patch @FILE
+Talos then restarts the container runtime. The change affects every container that starts on the node afterwards.
+On Talos Linux before 1.14, write the content of overrides under machine.baseRuntimeSpecOverrides, and reboot the node.
+Unlimited is written as 2^63-1.
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
 }
 
-// ownLists returns a spec that contains only the lists to which a grant adds. The rlimits are the given ones of the
-// platform's own base spec. The other lists are those of containerd's default spec, from which every platform's base
-// spec derives.
+// ownLists returns a spec that contains only the lists to which a grant adds. The rlimits are the given rlimits, which
+// the platform's own base spec contains. The other lists come from containerd's default spec, from which every
+// platform's base spec derives.
 func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	text, err := baseline.Default()
 	if err != nil {
@@ -91,8 +93,8 @@ func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 }
 
 // overrides applies a grant to a base spec, or to ownLists if base is nil, for a platform that converts numbers to
-// float64. It reduces numbers above 2^63-1 to 2^63-1: as a limit, this is 8 EiB, more than any node can lock. It
-// returns an error if the platform would change any other number.
+// float64. It reduces numbers above 2^63-1 to 2^63-1. As a limit, 2^63-1 is 8 EiB, which is more than any node can
+// lock. If the platform would change any other number, overrides returns an error.
 func overrides(grant spec.Grant, base []byte, own ...specs.POSIXRlimit) (any, error) {
 	var err error
 	if base == nil {
@@ -141,7 +143,7 @@ func signedNumbers(value any) (any, error) {
 	return value, nil
 }
 
-// commentedYAML returns a document as YAML, with a comment above it.
+// commentedYAML returns a document as YAML, with a comment above the document.
 func commentedYAML(comment string, document any) ([]byte, error) {
 	text, err := yaml.Marshal(document)
 	if err != nil {

@@ -138,7 +138,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %q, %v", p.Name, got.Name, err)
 		}
 	}
-	const want = `unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd`
+	const want = `unknown platform "podman": specify one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd`
 	if _, err := Find("podman"); err == nil || err.Error() != want {
 		t.Errorf("Find: %v; want %s", err, want)
 	}

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limitstest provides a fake kernel for tests that read and raise the limits of running processes. It is a
-// table of processes in memory, which a test can change between two calls of package limits.
+// Package limitstest provides a fake kernel for tests that read and raise the limits of running processes. The kernel
+// is a table of processes in memory. A test can change the table between two calls from package limits.
 package limitstest
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// ID returns a container ID in a runtime's format for a name of at most 32 bytes. IDs have the same order as their
+// ID returns a container ID in a runtime's format for a name of at most 32 bytes. IDs sort in the same order as their
 // names.
 func ID(name string) string {
 	id := hex.EncodeToString([]byte(name))
 	return id + strings.Repeat("0", 64-len(id))
 }
 
-// Name returns the name for which ID returns an ID.
+// Name returns the name from which ID made a container ID.
 func Name(id string) string {
 	name, err := hex.DecodeString(id)
 	if err != nil {
@@ -39,11 +39,11 @@ func Name(id string) string {
 
 // Process is a process of a Kernel.
 type Process struct {
-	Container string // its container's ID; "" if it is not in a container
+	Container string // the ID of its container; "" outside a container
 	Limit     spec.Rlimit
 	Began     spec.Rlimit // the initial Limit
-	Leader    int         // its process ID, if its key in the table is a thread ID
-	Command   string      // its program
+	Leader    int         // the process ID, if the key in the table is a thread ID
+	Command   string      // the program of the process
 }
 
 // NewProcess returns a process with the same soft and hard limit.
@@ -55,17 +55,17 @@ func NewProcess(container string, limit spec.Limit) *Process {
 // Kernel implements limits.Kernel.
 type Kernel struct {
 	Table map[int]*Process // by process ID
-	// Happens, if set, is called before each call, and Lists before all processes are listed. They may change the fields,
-	// but must call no methods.
+	// The kernel calls Happens, if set, before each call, and Lists, if set, before it lists all processes. Happens and
+	// Lists may change the fields, but must not call methods.
 	Happens func(asked int) // asked is the number of earlier calls
 	Lists   func()
-	Refuse  error // the error from Set; nil: Set sets the limit
-	Hidden  bool  // the processes of containers are not visible
+	Refuse  error // the error that Set returns; if nil, Set sets the limit
+	Hidden  bool  // containers' processes are not visible
 
 	mu    sync.Mutex
 	asked int
 	sets  int
-	made  int // by Run
+	made  int // number of processes that the kernel has created
 }
 
 // NewKernel returns a kernel with processes in containers. The map contains the soft limit of each process, by
@@ -78,7 +78,8 @@ func NewKernel(containers map[string][]spec.Limit) *Kernel {
 	return k
 }
 
-// Run replaces a container's processes with new ones that have these limits. It returns the ID of the first one.
+// Run replaces a container's processes with new processes that have these limits. Run returns the ID of the first new
+// process.
 func (k *Kernel) Run(container string, soft ...spec.Limit) (first int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +89,7 @@ func (k *Kernel) Run(container string, soft ...spec.Limit) (first int) {
 	return first
 }
 
-// firstPID is the ID of the first process that Run creates.
+// firstPID is the ID of the first process that the kernel creates.
 const firstPID = 1000
 
 func (k *Kernel) add(container string, soft []spec.Limit) {
@@ -125,7 +126,7 @@ func (k *Kernel) Asked() int {
 	return k.asked
 }
 
-// Sets returns the number of calls of Set so far, including refused ones.
+// Sets returns the number of calls of Set so far, including refused calls.
 func (k *Kernel) Sets() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -166,9 +167,9 @@ func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 	defer k.mu.Unlock()
 	p := k.ask(pid)
 	switch {
-	case name == "comm" && pid == 2 && !k.Hidden: // exists in the node's PID namespace
+	case name == "comm" && pid == 2 && !k.Hidden: // kthreadd exists in the node's PID namespace
 		return []byte("kthreadd\n"), nil
-	case name == "cgroup" && pid == self && k.Hidden: // like a container's first process
+	case name == "cgroup" && pid == self && k.Hidden: // the cgroup of a container's first process
 		return []byte("0::/\n"), nil
 	case p == nil:
 		return nil, errors.New("no such process")
@@ -232,7 +233,7 @@ func (k *Kernel) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 	return former, nil
 }
 
-// Pause implements limits.Kernel. It takes no time.
+// Pause implements limits.Kernel. Pause returns immediately.
 func (*Kernel) Pause(context.Context, time.Duration) {}
 
 // holder refers to a process in the table.

@@ -18,52 +18,56 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Options configure a Current. Log is required.
+// Options are the options of a Current. Log is required.
 type Options struct {
-	// Root is the node's root, below which the policy is published and stored; if it is empty, neither is done.
+	// Root is the node's root directory, below which Run publishes and stores the policy. If Root is empty, Run does
+	// neither.
 	Root string
 	// Version is the process's version, for programs that read the published policy.
 	Version string
-	// Deployment is the deployment to which the process belongs. Such a process is replaced when its configuration
-	// changes, so it reads the configuration once. If it is empty, the process reloads the configuration.
+	// Deployment is the deployment to which the process belongs. A deployment replaces its processes when the
+	// configuration changes, so each process reads the configuration only once. If Deployment is empty, the process
+	// reloads the configuration.
 	Deployment string
-	// ReadOnly is true for a validator: it uses the last policy in force, and neither publishes nor stores one.
+	// ReadOnly is true for a validator, which uses the last policy in force, and neither publishes nor stores a policy.
 	ReadOnly bool
 	// Policy is the policy in force at startup; nil means the defaults.
 	Policy *policy.Policy
-	// Put is called with each policy that is put in force. Loaded is called with whether the last configuration is valid.
+	// Put is called with each policy that is put in force. Loaded is called after each load of a configuration, and
+	// reports whether the configuration is valid.
 	Put    func(*policy.Policy)
 	Loaded func(valid bool)
-	// Registered and EverRegistered report whether the plugin is registered with the runtime, and whether it ever was.
+	// Registered and EverRegistered report whether the plugin is registered with the runtime, and whether the plugin ever
+	// was registered.
 	Registered, EverRegistered func() bool
 	Log                        logrus.FieldLogger
 }
 
-// Current is a process's policy in force. It comes from a configuration file, the runtime, or the defaults. If the
-// configuration cannot be read, the policy that was last in force on the node stays in force. While the plugin is
-// registered, Run publishes the policy for rdma-spec, and stores it.
+// Current is the policy that is in force in a process. The policy comes from a configuration file, the runtime, or the
+// defaults. If the configuration cannot be read, the policy that was last in force on the node stays in force. While
+// the plugin is registered, Run publishes the policy for rdma-spec, and stores the policy.
 //
-// It is safe for concurrent use. Only New and Run read and write files: a disk can block for seconds, and the runtime
-// waits for the plugin's answers.
+// Current is safe for concurrent use. Only New and Run read and write files, because a disk can block for seconds while
+// the runtime waits for the plugin's answers.
 type Current struct {
 	Options
 	now     atomic.Pointer[version]
 	refused atomic.Pointer[refusal]
-	last    *InForce   // the policy that was last in force, which New read; nil if there was none
-	lastErr error      // why last is nil
+	last    *InForce   // the policy that was last in force when New was called; nil if New could not read it
+	lastErr error      // the reason why last is nil
 	using   sync.Mutex // held while another policy is put in force
 
-	wake       chan struct{} // receives when Run has something to do
+	wake       chan struct{} // receives a value when Run must publish the policy
 	registered atomic.Bool   // the plugin registered, and Run has not published the policy since then
 	readAgain  atomic.Bool   // Run must reread the policy that was last in force
 
 	// Only Run uses these:
 	writer Writer
 	kept   *policy.Policy  // the policy that was stored last
-	warned map[string]bool // whether a consequence's current error was logged
+	warned map[string]bool // for each consequence, whether its current error was logged
 }
 
-// version is a policy and its source.
+// version is a policy together with its source.
 type version struct {
 	policy *policy.Policy
 	source string
@@ -76,17 +80,17 @@ type origin int
 const (
 	fromDefaults origin = iota
 	fromRuntime
-	fromFile // including a file that is missing
+	fromFile // a configuration file, which might be missing
 )
 
-// refusal is why a configuration is not in force.
+// refusal is the reason why a configuration is not in force.
 type refusal struct {
 	error
 	source string
 	origin origin
 }
 
-// New returns a Current. It publishes nothing until Run is called.
+// New returns a Current, which publishes nothing until Run is called.
 func New(o Options) *Current {
 	c := &Current{Options: o, wake: make(chan struct{}, 1),
 		writer: Writer{Root: o.Root, Version: o.Version, Deployment: o.Deployment},
@@ -107,7 +111,8 @@ func New(o Options) *Current {
 // Policy returns the policy in force.
 func (c *Current) Policy() *policy.Policy { return c.now.Load().policy }
 
-// Refused returns why a configuration that is read once is not in force; nil if it is in force.
+// Refused returns the reason why the configuration of a deployment's process is not in force, or nil if the
+// configuration is in force.
 func (c *Current) Refused() error {
 	if r := c.refused.Load(); r != nil {
 		return r
@@ -115,15 +120,16 @@ func (c *Current) Refused() error {
 	return nil
 }
 
-// Use puts a configuration file's policy in force for containers that are created from now on. An error means that the
-// file could not be read. The current policy then stays in force; if no container was created under it yet, the policy
-// that was last in force on this node is used until the file can be read. If there is none, RDMA containers are
-// refused.
+// Use puts the policy of a configuration file in force for containers that are created from now on. An error means that
+// the file could not be read. If containers might have been created under the current policy, the current policy stays
+// in force. If no container was created under the current policy yet, the policy that was last in force on this node is
+// used until the file can be read. If the node has no such policy, RDMA containers are refused.
 func (c *Current) Use(loaded *policy.Policy, source string, err error) {
 	c.prefer(&version{loaded, source, fromFile}, err)
 }
 
-// prefer puts a policy in force unless it could not be read, or the source of the current policy takes precedence.
+// prefer puts a policy in force, unless the policy could not be read, or the source of the current policy takes
+// precedence.
 func (c *Current) prefer(next *version, err error) {
 	c.using.Lock()
 	defer c.using.Unlock()
@@ -141,16 +147,16 @@ func (c *Current) prefer(next *version, err error) {
 		c.putInForce(next)
 		log.Info("the configuration is in force")
 	case current.policy.Missing() == nil && (current.origin == next.origin || c.EverRegistered()):
-		log.WithError(err).Error("invalid configuration: the last valid one stays in force")
+		log.WithError(err).Error("invalid configuration: the last valid configuration stays in force")
 	default:
 		c.fallBack(next, err, log.WithError(err))
 	}
 }
 
-// AsLast is the suffix of the source of a policy that is in force because a configuration cannot be read.
+// AsLast is the suffix of a policy's source if the policy is in force only because a configuration cannot be read.
 const AsLast = ", as it was last in force"
 
-// fallBack puts the best available policy in force in place of a configuration that cannot be read.
+// fallBack puts the best available policy in force if a configuration cannot be read.
 func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 	if c.lastErr == nil {
 		c.fallBackTo(&refusal{why, next.source, next.origin}, c.last.Policy, c.last.Source)
@@ -161,17 +167,17 @@ func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 	}
 	next.policy = policy.Missing(why)
 	c.putInForce(next)
-	log.Error("cannot read the configuration: until it can be read, RDMA containers are refused, and other " +
-		"containers are left as they are")
+	log.Error("cannot read the configuration: until the configuration can be read, the plugin refuses RDMA containers, " +
+		"and does not change other containers")
 }
 
-// fallBackTo puts the policy that was last in force on this node back in force, in place of a configuration that cannot
-// be read.
+// fallBackTo restores the policy that was last in force on this node, because a configuration cannot be read.
 func (c *Current) fallBackTo(refused *refusal, last *policy.Policy, source string) {
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.putInForce(&version{last, source, refused.origin})
 	c.Log.WithField("config", refused.source).WithError(refused.error).WithField("policy", source).Error(
-		"cannot read the configuration: until it can be read, the policy last in force on this node stays in force")
+		"cannot read the configuration: until the configuration can be read, the policy last in force on this node " +
+			"stays in force")
 }
 
 // readLast reads the policy that was last in force on this node.
@@ -196,19 +202,21 @@ func (c *Current) putInForce(next *version) {
 func (c *Current) runNow() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // already requested
+	default: // a wake-up of Run is already pending
 	}
 }
 
-// Registers is called when the plugin registers. Run then replaces the policy that another plugin published. If the
-// configuration is refused, Run rereads the policy that was last in force, which another process may have changed.
+// Registers must be called when the plugin registers. Run then replaces the policy that another plugin published. If
+// the configuration is refused, Run also rereads the policy that was last in force, because another process might have
+// changed this policy.
 func (c *Current) Registers() {
 	c.registered.Store(true)
 	c.readAgain.Store(c.refused.Load() != nil)
 	c.runNow()
 }
 
-// again is how often the policy is republished, since another plugin may have published its own policy and exited.
+// again is the interval at which Run republishes the policy, because another plugin might have published its own policy
+// and exited.
 const again = 30 * time.Second
 
 // Run publishes and stores the policy when it changes, and periodically, until the context is done.
@@ -229,7 +237,7 @@ func (c *Current) Run(ctx context.Context) {
 	}
 }
 
-// fallBackAgain rereads the policy that was last in force, if a configuration that is read once is refused.
+// fallBackAgain rereads the policy that was last in force, if the configuration of a deployment's process is refused.
 func (c *Current) fallBackAgain() {
 	r := c.refused.Load()
 	if r == nil {
@@ -239,16 +247,16 @@ func (c *Current) fallBackAgain() {
 	last, err := c.readLast()
 	c.using.Lock()
 	defer c.using.Unlock()
-	if err == nil && c.now.Load() == before { // otherwise the policy in force is newer
+	if err == nil && c.now.Load() == before { // if the policies differ, the policy in force is newer
 		c.fallBackTo(r, last.Policy, last.Source)
 	}
 }
 
-// Close withdraws the published policy, which the end of the process does as well.
+// Close withdraws the published policy. The end of the process also withdraws the policy.
 func (c *Current) Close() { c.writer.Close() }
 
-// publish writes the policy in force if this plugin is the registered one. After a new registration, it replaces the
-// policy even if another plugin wrote it.
+// publish writes the policy in force if this plugin is the registered plugin. After a new registration, publish also
+// replaces a policy that another plugin wrote.
 func (c *Current) publish() {
 	current := c.now.Load()
 	first := c.registered.Load()
@@ -263,12 +271,13 @@ func (c *Current) publish() {
 	if err == nil && first {
 		c.registered.Store(false)
 	}
-	c.warn(err, "cannot write the file that tells rdma-spec which policy is in force: status and repair need --config on "+
-		"this node")
+	c.warn(err, "cannot write the file from which rdma-spec reads the policy in force: on this node, rdma-spec status "+
+		"and rdma-spec repair need --config")
 	c.keep(current.policy)
 }
 
-// keep stores the policy in force for a later process of the deployment that cannot read its configuration.
+// keep stores the policy in force. A later process of the deployment uses the stored policy if the process cannot read
+// its configuration.
 func (c *Current) keep(current *policy.Policy) {
 	if c.Deployment == "" || current == c.kept || current.Text() == nil {
 		return
@@ -281,7 +290,7 @@ func (c *Current) keep(current *policy.Policy) {
 		"containers are refused")
 }
 
-// warn logs an error once, until the operation succeeds.
+// warn logs an error only once, until the operation succeeds.
 func (c *Current) warn(err error, consequence string) {
 	if err != nil && !c.warned[consequence] {
 		c.Log.WithError(err).Warn(consequence)

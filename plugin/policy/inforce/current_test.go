@@ -156,7 +156,7 @@ func TestCurrent_FullDisk(t *testing.T) {
 		if got, err := Read(root); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("in force is %+v, %v, and not the policy in force", got, err)
 		}
-		if n := strings.Count(log.String(), "cannot write the file that tells rdma-spec which policy is in force"); n != 1 {
+		if n := strings.Count(log.String(), "cannot write the file from which rdma-spec reads the policy in force"); n != 1 {
 			t.Errorf("%d warnings:\n%s", n, log)
 		}
 		must.Succeed(t, os.Remove(fill), os.Remove(fill+".again"))

@@ -1,11 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inforce stores the policy in force where other programs on the node find it. The registered plugin writes it.
-// rdma-spec compares running containers with it. A plugin that cannot read its configuration at startup uses it.
+// Package inforce stores the policy in force in a file that other programs on the node can read. The registered plugin
+// writes the file. rdma-spec compares running containers with the policy in the file. A plugin that cannot read its
+// configuration at startup uses the policy in the file.
 //
-// The file identifies its writer. rdma-spec rejects a file whose writer has exited, so nobody has to remove it. Every
-// program rejects a file that users other than root can change.
+// The file identifies its writer. rdma-spec rejects a file whose writer has exited, so the file need not be removed.
+// Every program rejects a file that users other than root can change.
 package inforce
 
 import (
@@ -25,26 +26,27 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// File is the path of the policy in force, below the node's root.
+// File is the path of the file that contains the policy in force, below the node's root directory.
 const File = "/run/rdma-spec/policy.yaml"
 
 const (
 	apiVersion = "rdma-spec/v1alpha1"
-	// maxSize bounds the file in bytes. The file contains a configuration of at most 1 MiB, with its defaults filled in.
+	// maxSize is the maximum size of the file in bytes. The file contains a configuration of at most 1 MiB, with all
+	// defaults filled in.
 	maxSize = 4 << 20
 )
 
 // ErrEnded means that the plugin that wrote the policy has exited.
-var ErrEnded = errors.New("the plugin that wrote it has exited")
+var ErrEnded = errors.New("the plugin that wrote the policy has exited")
 
 // document is the content of the file.
 type document struct {
 	APIVersion string `json:"apiVersion"`
 	Source     string `json:"source"`
-	PID        int    `json:"pid"`               // of the writer, in its PID namespace
-	Version    string `json:"version,omitempty"` // of the writer
-	// Deployment is the deployment of the writer, such as DaemonSet.NAMESPACE.NAME; "" if the writer runs on the node
-	// itself.
+	PID        int    `json:"pid"`               // the PID of the writer, in its own PID namespace
+	Version    string `json:"version,omitempty"` // the version of the writer
+	// Deployment is the deployment of the writer, such as DaemonSet.NAMESPACE.NAME. If the writer runs directly on the
+	// node, Deployment is "".
 	Deployment string          `json:"deployment,omitempty"`
 	Policy     json.RawMessage `json:"policy"`
 }
@@ -52,36 +54,36 @@ type document struct {
 // InForce is a policy in force.
 type InForce struct {
 	Policy  *policy.Policy
-	Source  string // where its writer got it: a file, the runtime, or the defaults
-	Path    string // the file that it was read from
-	Version string // of its writer; "" if unknown
+	Source  string // the source of the policy: a file, the runtime, or the defaults
+	Path    string // the file that contained the policy
+	Version string // the version of the writer; "" if unknown
 }
 
-// Read reads the policy in force on the node with the given root. The error is one line. It is fs.ErrNotExist if no
-// plugin wrote a policy, and ErrEnded if the writer has exited.
+// Read reads the policy in force on the node with the given root directory. The error is one line. If no plugin wrote a
+// policy, the error is fs.ErrNotExist. If the writer has exited, the error is ErrEnded.
 func Read(root string) (*InForce, error) {
 	return read(root, false)
 }
 
-// Last is like Read, but ignores whether the writer has exited: it reads the policy that was last in force since the
-// node booted.
+// Last returns the policy that was last in force since the node booted. Unlike Read, Last accepts a policy whose writer
+// has exited.
 func Last(root string) (*InForce, error) {
 	return read(root, true)
 }
 
-// CheckWriter returns nil while the plugin that wrote the policy in force is running, even if its version differs. Its
-// errors are those of Read.
+// CheckWriter returns nil while the plugin that wrote the policy in force is running, even if the version of the plugin
+// differs. CheckWriter returns the same errors as Read.
 func CheckWriter(root string) error {
 	file, err := openTrusted(filepath.Join(root, File))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // nothing is read from it
+	defer func() { _ = file.Close() }() // opened for reading
 	return checkLocked(file)
 }
 
-// Rival returns an error if a registered plugin of another deployment serves the node with the given root. The error
-// names that deployment. A policy that cannot be read is ignored.
+// Rival returns an error if a registered plugin of another deployment serves the node with the given root directory.
+// The error names the other deployment. Rival ignores a policy that cannot be read.
 func Rival(root, deployment string) error {
 	file, err := openTrusted(filepath.Join(root, File))
 	if err != nil {
@@ -126,7 +128,7 @@ func read(root string, ended bool) (*InForce, error) {
 		return nil, unreadable(path, err)
 	}
 	if d.APIVersion != apiVersion {
-		return nil, unreadable(path, fmt.Errorf("its apiVersion is %q, not %s", d.APIVersion, apiVersion))
+		return nil, unreadable(path, fmt.Errorf("the apiVersion is %q, not %s", d.APIVersion, apiVersion))
 	}
 	if err := checkLocked(file); err != nil && !ended {
 		return nil, err
@@ -142,7 +144,7 @@ func unreadable(path string, err error) error {
 	return fmt.Errorf("%s cannot be read as a policy: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// openTrusted opens a file that only root or the current user can have written.
+// openTrusted opens a file, and rejects a file that users other than root and the current user can write to.
 func openTrusted(path string) (*os.File, error) {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -156,7 +158,7 @@ func openTrusted(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := dir.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // it might be a pipe
+	file, err := dir.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // the file might be a pipe
 	if err != nil {
 		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: files.Cause(err)})
 	}
@@ -164,27 +166,27 @@ func openTrusted(path string) (*os.File, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = unreadable(path, errors.New("it is not a regular file"))
+		err = unreadable(path, errors.New("the file is not a regular file"))
 	case info.Size() > maxSize:
-		err = unreadable(path, fmt.Errorf("it is larger than %d bytes", maxSize))
+		err = unreadable(path, fmt.Errorf("the file is larger than %d bytes", maxSize))
 	default:
 		err = trusted(path, info)
 	}
 	if err != nil {
-		_ = file.Close() // it was not used
+		_ = file.Close() // the file was not used
 		return nil, err
 	}
 	return file, nil
 }
 
-// trusted rejects a file or directory that others than root and the current user can write.
+// trusted rejects a file or directory that users other than root and the current user can write to.
 func trusted(path string, info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok:
-		return fmt.Errorf("%s is not trusted: its owner is unknown", path)
+		return fmt.Errorf("%s is not trusted: the owner is unknown", path)
 	case owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
-		return fmt.Errorf("%s is not trusted: it belongs to user %d, not to root", path, owner.Uid)
+		return fmt.Errorf("%s is not trusted: the owner is user %d, not root", path, owner.Uid)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s is not trusted: users other than root can write to it (mode %04o)", path, info.Mode().Perm())
 	}

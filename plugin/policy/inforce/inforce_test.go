@@ -98,7 +98,7 @@ func TestWriter_duringUpdate(t *testing.T) {
 	must.Succeed(t, last.Write(defaults, "last"))
 	last.Close()
 	if _, err := Read(root); err == nil || !strings.Contains(err.Error(),
-		"is out of date: the plugin that wrote it has exited") {
+		"is out of date: the plugin that wrote the policy has exited") {
 		t.Errorf("the writer has ended: %v", err)
 	}
 	must.Succeed(t, young.Keep(defaults, "young"))
@@ -202,32 +202,32 @@ func TestRefused(t *testing.T) {
 		"a file that others can write": {func(file string) error { return os.Chmod(file, 0o646) },
 			"FILE is not trusted: users other than root can write to it (mode 0646)"},
 		"another's file": {func(file string) error { return os.Chown(file, 65534, 65534) },
-			"FILE is not trusted: it belongs to user 65534, not to root"},
+			"FILE is not trusted: the owner is user 65534, not root"},
 		"another's directory": {func(file string) error { return os.Chown(filepath.Dir(file), 65534, 65534) },
-			"DIR is not trusted: it belongs to user 65534, not to root"},
+			"DIR is not trusted: the owner is user 65534, not root"},
 		"a link out of the directory": {func(file string) error {
 			elsewhere := filepath.Join(scratch.Dir(t), "policy.yaml")
 			return errors.Join(os.Rename(file, elsewhere), os.Symlink(elsewhere, file))
 		}, "no policy is in force: open FILE: path escapes from parent"},
 		"a directory in its place": {func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
-			"FILE cannot be read as a policy: it is not a regular file"},
-		"an empty file": {write(""), "FILE cannot be read as a policy: its apiVersion is \"\", not rdma-spec/v1alpha1"},
+			"FILE cannot be read as a policy: the file is not a regular file"},
+		"an empty file": {write(""), "FILE cannot be read as a policy: the apiVersion is \"\", not rdma-spec/v1alpha1"},
 		"not YAML": {write("{"),
 			"FILE cannot be read as a policy: error converting YAML to JSON: yaml: line 1: did not find expected node content"},
 		"a bare configuration": {write("memlock: 1Gi"),
 			"FILE cannot be read as a policy: error unmarshaling JSON: while decoding JSON: json: unknown field \"memlock\""},
 		"another version": {replace("v1alpha1", "v9"),
-			"FILE cannot be read as a policy: its apiVersion is \"rdma-spec/v9\", not rdma-spec/v1alpha1"},
+			"FILE cannot be read as a policy: the apiVersion is \"rdma-spec/v9\", not rdma-spec/v1alpha1"},
 		"a bad policy": {replace("memlock: unlimited", "memlock: much\n  ipcLok: 1"),
 			"FILE cannot be read as a policy: unknown field \"ipcLok\""},
-		"a copy": {copied, "FILE is out of date: the plugin that wrote it has exited"},
+		"a copy": {copied, "FILE is out of date: the plugin that wrote the policy has exited"},
 		"a copy that somebody who may only read it has locked": {func(file string) error {
 			err := copied(file)
 			reader, openErr := os.Open(file)
 			t.Cleanup(func() { _ = reader.Close() })
 			return errors.Join(err, openErr, unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK}),
 				unix.Flock(int(reader.Fd()), unix.LOCK_EX))
-		}, "FILE is out of date: the plugin that wrote it has exited"},
+		}, "FILE is out of date: the plugin that wrote the policy has exited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "another's") && os.Geteuid() != 0 {

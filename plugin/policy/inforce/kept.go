@@ -12,17 +12,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// KeptDir is the directory of the policies that survive a reboot, below the node's root.
+// KeptDir is the directory of the stored policies, below the node's root directory. Stored policies survive a reboot.
 const KeptDir = "/var/lib/rdma-spec/inforce"
 
-// Kept is the policy that a deployment's plugin last had in force, stored where it survives a reboot. Only that plugin
-// uses it, while it cannot read its own configuration; no program compares containers with it.
+// Kept is the stored policy that was last in force in a deployment's plugin. The stored policy survives a reboot. The
+// plugin uses the stored policy only while the plugin cannot read its own configuration. No program compares containers
+// with the stored policy.
 //
-// The file is the configuration as it was given, without defaults. An older plugin can therefore read what a newer one
-// stored: it contains no keys from defaults that the older one does not know. The file is named after the deployment,
-// so that no other deployment uses it.
+// The file contains the text of the configuration, without defaults. If the text contained defaults, an older plugin
+// could not read a file from a newer plugin, because the file could contain defaults for keys that the older plugin
+// does not know. The name of the file is the name of the deployment, so that no other deployment uses the file.
 type Kept struct {
-	// Root is the node's root, which contains var.
+	// Root is the node's root directory, which contains the directory var.
 	Root string
 	// Deployment is the plugin's deployment: DaemonSet.NAMESPACE.NAME.
 	Deployment string
@@ -30,7 +31,7 @@ type Kept struct {
 
 func (k Kept) path() string { return filepath.Join(k.Root, KeptDir, k.Deployment) }
 
-// Read reads the policy. The error is one line, and fs.ErrNotExist if no policy was stored.
+// Read reads the stored policy. The error is one line. If no policy was stored, the error is fs.ErrNotExist.
 func (k Kept) Read() (*InForce, error) {
 	text, err := k.read()
 	if err != nil {
@@ -52,7 +53,7 @@ func (k Kept) read() ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// Write replaces the stored policy unless the text is the same. Only a registered plugin can call it.
+// Write replaces the stored policy if the text differs. Only a registered plugin can call Write.
 func (k Kept) Write(text []byte) error {
 	if there, err := k.read(); err == nil && bytes.Equal(there, text) {
 		return nil

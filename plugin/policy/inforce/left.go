@@ -9,13 +9,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// HandedOver puts the configuration in force that the runtime passes to the plugin, unless there is a configuration
-// file. It treats errors in the same way as Use.
+// HandedOver puts in force the configuration that the runtime passes to the plugin, unless the plugin has a
+// configuration file. HandedOver handles errors in the same way as Use.
 func (c *Current) HandedOver(config, runtime string) {
 	if config == "" {
 		return
 	}
-	source := "the configuration that " + runtime + " passes to the plugin when the plugin registers"
+	source := "the configuration that " + runtime + " passes to the plugin at registration"
 	handed, err := policy.FromText([]byte(config))
 	if err != nil {
 		err = fmt.Errorf("%s: %w", source, err)
@@ -23,13 +23,13 @@ func (c *Current) HandedOver(config, runtime string) {
 	c.prefer(&version{handed, source, fromRuntime}, err)
 }
 
-// Left is the policy that a process passes to the next process, which takes over its connection.
+// Left is the policy that a process passes to the next process, which takes over the connection to the runtime.
 type Left struct {
 	Source string `json:"source"`
 	Text   string `json:"text"`
 }
 
-// Leave returns the policy in force for the next process; nil if the policy has no text.
+// Leave returns the policy in force for the next process, or nil if the policy has no text.
 func (c *Current) Leave() *Left {
 	current := c.now.Load()
 	if current.policy.Missing() != nil || current.policy.Text() == nil {
@@ -38,8 +38,8 @@ func (c *Current) Leave() *Left {
 	return &Left{current.source, string(current.policy.Text())}
 }
 
-// TookOver is called when the plugin takes over a connection, with what the previous process left. If this process's
-// configuration is refused, the previous process's policy stays in force.
+// TookOver must be called when the plugin takes over a connection. The argument is the policy that the previous process
+// passed on. If the configuration of this process is refused, the policy of the previous process stays in force.
 func (c *Current) TookOver(before *Left) {
 	defer c.runNow()
 	c.registered.Store(true)
@@ -52,7 +52,7 @@ func (c *Current) TookOver(before *Left) {
 		return
 	}
 	p, err := policy.FromText([]byte(before.Text))
-	if err != nil { // the previous process may have another version
+	if err != nil { // the previous process might have had another version
 		c.readAgain.Store(true)
 		c.Log.WithError(err).Warn("cannot read the policy that the previous process passed on: the policy that is stored " +
 			"on this node stays in force")

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox recognizes runtimes that run a container on a separate kernel: Kata, gVisor, libkrun, and Contrast.
-// On the node, such a container's process is a virtual machine monitor, for example, to which the container's limits
-// and capabilities do not apply. The package has few dependencies, so that the hook stays small.
+// Package sandbox recognizes sandbox runtimes, which run a container on a separate kernel: Kata, gVisor, libkrun, and
+// Contrast. The container's limits and capabilities do not apply to the container's process on the node, which is a
+// virtual machine monitor, for example. The package has few dependencies, so that the hook stays small.
 package sandbox
 
 import (
@@ -12,10 +12,11 @@ import (
 	"strings"
 )
 
-// kind is a kind of sandbox: the globs of its handlers, and the prefixes of its other names.
+// kind is a kind of sandbox runtime: globs for the names of runtime handlers, and prefixes of the other names.
 type kind struct{ handlers, types, programs, annotations []string }
 
-// monitors are the programs that Kata starts. A container may contain them as well, as KubeVirt's do.
+// monitors are the virtual machine monitors that Kata starts. A container can also start a monitor, as KubeVirt's
+// containers do.
 var monitors = []string{"qemu", "cloud-hypervisor", "firecracker", "stratovirt", "crosvm", "dragonball"}
 
 var kinds = []kind{
@@ -28,7 +29,8 @@ var kinds = []kind{
 		programs: []string{"containerd-shim-contrast"}},
 }
 
-// Handlers returns globs of the usual names of such runtimes' handlers in container runtimes' configurations.
+// Handlers returns globs that match the usual names of sandbox runtimes' handlers in the configurations of container
+// runtimes.
 func Handlers() (globs []string) {
 	for _, k := range kinds {
 		globs = append(globs, k.handlers...)
@@ -36,8 +38,8 @@ func Handlers() (globs []string) {
 	return globs
 }
 
-// Handler reports whether pods with a handler run in such a runtime, according to the handler's name, its runtime_type,
-// or its program.
+// Handler reports whether a runtime handler is a sandbox runtime, according to the handler's name, runtime_type, or
+// program.
 func Handler(name, kind, program string) bool {
 	return Type(kind) || Program(program) || slices.ContainsFunc(Handlers(), func(glob string) bool {
 		is, _ := path.Match(glob, name) // the globs are valid
@@ -45,22 +47,22 @@ func Handler(name, kind, program string) bool {
 	})
 }
 
-// Type reports whether one of containerd's runtime_types is such a runtime.
+// Type reports whether a runtime_type of containerd is a sandbox runtime.
 func Type(name string) bool { return hasAnyPrefix(name, func(k kind) []string { return k.types }) }
 
-// Program reports whether the program at a path is such a runtime, or the monitor that it starts.
+// Program reports whether the program at a path is a sandbox runtime, or a monitor that a sandbox runtime starts.
 func Program(file string) bool {
 	return hasAnyPrefix(path.Base(file), func(k kind) []string { return k.programs })
 }
 
-// Process reports whether a process that runs a program belongs to such a runtime. A monitor does only if it runs on
-// the node, since a container may start its own.
+// Process reports whether a process that runs a program belongs to a sandbox runtime. A monitor belongs to a sandbox
+// runtime only if the monitor runs on the node, because a container can start its own monitor.
 func Process(file string, onNode bool) bool {
 	monitor := slices.ContainsFunc(monitors, func(name string) bool { return strings.HasPrefix(path.Base(file), name) })
 	return Program(file) && (onNode || !monitor)
 }
 
-// Annotated reports whether an OCI spec's annotations are those of such a runtime.
+// Annotated reports whether the annotations of an OCI spec contain an annotation of a sandbox runtime.
 func Annotated(annotations map[string]string) bool {
 	for key, value := range annotations {
 		if hasAnyPrefix(key, func(k kind) []string { return k.annotations }) || key == "run.oci.handler" && value == "krun" {
@@ -70,7 +72,8 @@ func Annotated(annotations map[string]string) bool {
 	return false
 }
 
-// hasAnyPrefix reports whether a name has one of the prefixes of some kind of sandbox.
+// hasAnyPrefix reports whether a name has a prefix of any kind of sandbox runtime. The argument of is a function that
+// returns the prefixes of a kind.
 func hasAnyPrefix(name string, of func(kind) []string) bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool {
 		return slices.ContainsFunc(of(k), func(prefix string) bool { return strings.HasPrefix(name, prefix) })

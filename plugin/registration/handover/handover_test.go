@@ -288,7 +288,7 @@ func TestGive_NobodyTakes(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process is "+
-		"waiting" {
+		"waiting for the connection" {
 		t.Errorf("given: %v", err)
 	}
 	hangs, deceived := waitingBehind(t, dir), waitingBehind(t, dir)
@@ -334,7 +334,7 @@ func TestNext_otherProtocol(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
 	for said, want := range map[string]string{
-		`{"protocol":2}`: "this process uses protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
+		`{"protocol":2}`: "the waiting process uses protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
 	} {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
 		must.Succeed(t, err)

@@ -16,39 +16,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner is the owner's side of the handover: this process has the connection, and others can wait for it. It is safe
-// for concurrent use.
+// Owner is the owner's side of the handover: this process has the connection, and other processes can wait for the
+// connection. An Owner is safe for concurrent use.
 type Owner struct {
 	lock
 	locked   *os.File
 	listener *net.UnixListener
 
 	mu      sync.Mutex
-	offer   json.RawMessage // nil before the first one
+	offer   json.RawMessage // nil before the first offer
 	waiting []*waiting
 	given   bool // another process has the lock
 	closed  bool
 }
 
-// waiting is a waiter, from the owner's point of view.
+// waiting is the owner's record of a waiter.
 type waiting struct {
 	*net.UnixConn
 	accepted chan struct{} // closed when the waiter has taken the connection
-	gone     chan struct{} // closed when the waiter sends nothing more
+	gone     chan struct{} // closed when the waiter has stopped sending
 }
 
-// becomeOwner makes the holder of the lock the owner, which listens in place of the previous owner.
+// becomeOwner makes the holder of the lock the owner. The new owner listens in place of the previous owner.
 func (l lock) becomeOwner(locked *os.File) (*Owner, error) {
 	fresh := fmt.Sprintf("%s.%d", l.socket, os.Getpid())
-	_ = os.Remove(fresh) // of an earlier process with the same PID
+	_ = os.Remove(fresh) // left by an earlier process with the same PID
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // by then, the path belongs to the next owner
-	// This does not use atomicfile, since a socket has no content, and does not survive a reboot.
+	listener.SetUnlinkOnClose(false) // when the listener closes, the path belongs to the next owner
+	// Package atomicfile is not needed, because a socket has no content, and does not survive a reboot.
 	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, l.socket)); err != nil {
-		_ = listener.Close() // it cannot be used
+		_ = listener.Close() // the listener cannot be used
 		_ = os.Remove(fresh)
 		return nil, err
 	}
@@ -67,19 +67,19 @@ func (o *Owner) accept() {
 	}
 }
 
-// welcome accepts a waiter, or refuses it.
+// welcome accepts or refuses a waiter.
 func (o *Owner) welcome(c *net.UnixConn) {
-	_ = c.SetReadDeadline(time.Now().Add(o.greetWithin)) // if this fails, the read fails, too
+	_ = c.SetReadDeadline(time.Now().Add(o.greetWithin)) // on failure, the read fails, too
 	hello, _, err := receive(c)
 	_ = c.SetReadDeadline(time.Time{})
 	if err == nil {
 		err = trusted(c)
 	}
 	if err == nil && hello.Protocol != protocol {
-		err = fmt.Errorf("this process uses protocol %d, not %d", hello.Protocol, protocol)
+		err = fmt.Errorf("the waiting process uses protocol %d, not %d", hello.Protocol, protocol)
 	}
 	if err != nil {
-		_ = send(c, message{Refused: err.Error()}) // if this fails, the waiter sees the end of the connection
+		_ = send(c, message{Refused: err.Error()}) // on failure, the waiter sees the end of the connection
 		_ = c.Close()
 		return
 	}
@@ -87,14 +87,14 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	o.mu.Lock()
 	o.waiting = append(o.waiting, w)
 	if o.closed {
-		_ = w.Close() // it connected before the owner closed
+		_ = w.Close() // the waiter connected before the owner closed
 	} else {
 		o.sendOffer(w)
 	}
 	o.mu.Unlock()
 	if n, _ := c.Read(make([]byte, 1)); n == 1 {
 		close(w.accepted)
-		_, _ = c.Read(make([]byte, 1)) // returns when either side closes
+		_, _ = c.Read(make([]byte, 1)) // returns when either side closes the connection
 	}
 	close(w.gone)
 	o.mu.Lock()
@@ -102,14 +102,14 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	o.mu.Unlock()
 }
 
-// sendOffer sends a waiter the offer. The caller must hold the mutex.
+// sendOffer sends the current offer to a waiter. The caller must hold the mutex.
 func (o *Owner) sendOffer(w *waiting) {
 	if o.offer != nil && send(w.UnixConn, message{Offer: o.offer}) != nil {
 		_ = w.Close() // the waiter can reconnect
 	}
 }
 
-// Offer sends the offer to all waiters, now and when new ones connect. It does nothing if the Owner is nil.
+// Offer sends the offer to all current waiters, and later to each new waiter. If the Owner is nil, Offer does nothing.
 func (o *Owner) Offer(offer any) error {
 	if o == nil {
 		return nil
@@ -128,8 +128,9 @@ func (o *Owner) Offer(offer any) error {
 }
 
 // Give passes the connection and the lock to a waiter, and returns when the waiter listens in place of this process. No
-// process may be reading from the connection. The waiter must take the connection within the patience, since the
-// runtime's next request waits meanwhile. If Give returns an error, this process still has both.
+// process may be reading from the connection. The argument patience is the time limit for the waiter to take the
+// connection. The time is limited because the runtime's next request waits during the handover. If Give returns an
+// error, this process still has the connection and the lock.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if o == nil {
 		return errors.New("no other process can take over this process's connection")
@@ -137,7 +138,7 @@ func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience t
 	o.mu.Lock()
 	all := slices.Clone(o.waiting)
 	o.mu.Unlock()
-	err := errors.New("no process is waiting")
+	err := errors.New("no process is waiting for the connection")
 	for _, w := range all {
 		if err = o.handTo(w, connection, state, patience); err == nil {
 			break
@@ -155,7 +156,7 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	if err := withDescriptor(connection, func(fd int) error {
 		return sendWith(w.UnixConn, late, message{State: state}, fd, int(o.locked.Fd()))
 	}); err != nil {
-		return fmt.Errorf("the waiting process is not listening: %w", err)
+		return fmt.Errorf("the waiting process did not receive the state: %w", err)
 	}
 	err := errors.New("the waiting process exited before it took the connection")
 	select {
@@ -163,7 +164,7 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	case <-w.gone:
 	case <-time.After(time.Until(late)):
 		err = fmt.Errorf("the waiting process did not take the connection within %s", patience)
-		_ = w.CloseRead() // from now on, the waiter cannot take the connection, but it may have just done so
+		_ = w.CloseRead() // the waiter can no longer take the connection, but might have just taken it
 		<-w.gone
 	}
 	select {
@@ -178,20 +179,20 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	return nil
 }
 
-// Close ends the ownership. The waiters notice it, and one of them becomes the owner.
+// Close ends the ownership. The waiters notice the end of the ownership, and one waiter becomes the owner.
 func (o *Owner) Close() {
 	if o == nil {
 		return
 	}
-	_ = o.listener.Close() // even if this fails, no waiter is accepted any more
+	_ = o.listener.Close() // even on failure, no more waiters are accepted
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	if !o.given { // explicitly, since a hung process may have a copy of the descriptor
-		_ = unix.Flock(int(o.locked.Fd()), unix.LOCK_UN) // if this fails, closing the descriptor unlocks it
+	if !o.given { // unlock explicitly, because a hung process might have a copy of the descriptor
+		_ = unix.Flock(int(o.locked.Fd()), unix.LOCK_UN) // on failure, closing the descriptor releases the lock
 	}
 	_ = o.locked.Close()
 	for _, w := range o.waiting {
-		_ = w.Close() // the waiter notices that
+		_ = w.Close() // the waiter notices the end of the connection
 	}
 }

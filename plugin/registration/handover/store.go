@@ -16,16 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of the descriptors that systemd keeps between two processes of a service.
+// storedConnection and storedState are the names of the descriptors that systemd keeps between two processes of a
+// service.
 const (
 	storedConnection = "connection"
 	storedState      = "state"
 )
 
 // Store makes systemd keep the connection until the service's next process calls Stored. FileDescriptorStoreMax= in the
-// service's unit must be at least 2. No process may be reading from the connection, and this process must then end.
-// When the service is stopped, systemd closes the connection. Store returns an error if the process is not a systemd
-// service, or if systemd does not respond within a second.
+// service's unit must be at least 2. No process may be reading from the connection. After Store has returned, this
+// process must exit. When the service is stopped, systemd closes the connection. Store returns an error if the process
+// is not a systemd service, or if systemd does not respond within a second.
 func Store(connection *net.UnixConn, state json.RawMessage) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return errors.New("this process is not a systemd service")
@@ -35,7 +36,7 @@ func Store(connection *net.UnixConn, state json.RawMessage) error {
 		return err
 	}
 	memory := os.NewFile(uintptr(fd), storedState)
-	defer func() { _ = memory.Close() }() // systemd has a copy
+	defer func() { _ = memory.Close() }() // systemd has its own copy
 	if _, err := memory.Write(state); err != nil {
 		return err
 	}
@@ -47,8 +48,8 @@ func Store(connection *net.UnixConn, state json.RawMessage) error {
 	}), barrier())
 }
 
-// Stored returns the connection and the state that systemd has kept for this process, and removes them from systemd;
-// nil if there are none.
+// Stored returns the connection and the state that systemd has kept for this process, and removes both from systemd. If
+// systemd has kept no connection, the connection and the state are nil.
 func Stored() (*net.UnixConn, json.RawMessage, error) {
 	var connection *net.UnixConn
 	var state json.RawMessage
@@ -68,16 +69,17 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	// While systemd has a copy, the runtime does not notice when this process ends, and the next process would start to
-	// read within a message. If the connection has ended, systemd has dropped it, but not the state, which would take up
-	// space in the store.
+	// Remove the connection from systemd. While systemd has a copy of the connection, the runtime does not notice when
+	// this process exits, and the next process would start to read in the middle of a message. If the connection has
+	// ended, systemd has dropped the connection, but not the state. Remove the state as well, because it takes up space in
+	// the store.
 	failed = errors.Join(failed, notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection), notify("FDSTOREREMOVE=1\nFDNAME="+
 		storedState), barrier())
 	if connection == nil {
 		return nil, nil, failed
 	}
 	if failed != nil || state == nil {
-		_ = connection.Close() // the runtime notices that
+		_ = connection.Close() // the runtime notices the end of the connection
 		return nil, nil, fmt.Errorf("the connection that systemd kept cannot be used: %w", failed)
 	}
 	return connection, state, nil
@@ -90,9 +92,9 @@ func barrier() error {
 		return err
 	}
 	read := os.NewFile(uintptr(ends[0]), "barrier")
-	defer func() { _ = read.Close() }() // opened for reading
+	defer func() { _ = read.Close() }() // opened only for reading
 	err := notify("BARRIER=1", ends[1])
-	_ = unix.Close(ends[1]) // systemd closes its copy after it has processed the earlier notifications
+	_ = unix.Close(ends[1]) // systemd closes its copy after processing the earlier notifications
 	if err == nil {
 		err = read.SetReadDeadline(time.Now().Add(time.Second))
 	}
@@ -105,13 +107,14 @@ func barrier() error {
 	return fmt.Errorf("systemd does not respond: %w", err)
 }
 
-// notify sends systemd a notification. It waits up to a second: if systemd does not read, its queue can be full.
+// notify sends systemd a notification. If systemd does not read its notifications, the queue can be full, and notify
+// waits up to a second.
 func notify(what string, descriptors ...int) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }() // nothing is lost with it
+	defer func() { _ = unix.Close(fd) }() // no data is lost
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		return err
 	}

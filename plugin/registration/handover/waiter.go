@@ -16,16 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waiter is the waiter's side of the handover: this process waits behind the owner. Only one goroutine may use it.
+// Waiter is the waiter's side of the handover: this process waits behind the owner. Only one goroutine may use a
+// Waiter.
 type Waiter struct {
 	lock
 	owner *net.UnixConn
-	given []*os.File // from the state message: the connection and the lock
+	given []*os.File // descriptors from the state message: the connection and the lock
 }
 
-// Join makes this process the owner, or a waiter behind the owner. Exactly one of the two results is not nil, unless
-// Join returns an error. It creates the directory if it does not exist. Only this process's user may have access to the
-// directory.
+// Join makes this process the owner, or a waiter behind the owner. If Join returns no error, exactly one of the other
+// two results is not nil. If the directory does not exist, Join creates the directory. Join restricts access to the
+// directory to this process's user.
 func Join(ctx context.Context, directory, name string) (*Owner, *Waiter, error) {
 	l, err := newLock(directory, name)
 	if err != nil {
@@ -44,7 +45,7 @@ func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
 		if locked != nil {
 			owner, err := l.becomeOwner(locked)
 			if err != nil {
-				_ = locked.Close() // the lock is not needed
+				_ = locked.Close() // this process did not become the owner
 			}
 			return owner, nil, err
 		}
@@ -54,7 +55,7 @@ func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
 		}
 		within := l.greetWithin
 		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-			within = listenWithin // the owner does not listen yet, or has just ended
+			within = listenWithin // the owner is not listening yet, or has just exited
 		}
 		if time.Since(began) > within {
 			return nil, nil, fmt.Errorf("%w (lock file %s): %w", ErrHangs, l.file, err)
@@ -76,7 +77,7 @@ func (l lock) wait() (*Waiter, error) {
 		_ = c.Close() // no message was exchanged
 		return nil, err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(l.greetWithin)) // for the first offer; if this fails, Next fails, too
+	_ = c.SetReadDeadline(time.Now().Add(l.greetWithin)) // for the first offer; on failure, Next fails, too
 	return &Waiter{lock: l, owner: c}, nil
 }
 
@@ -86,22 +87,22 @@ type News struct {
 	Text json.RawMessage
 }
 
-// Kind is the kind of News.
+// Kind is the kind of a message from the owner.
 type Kind int
 
-// The kinds of News.
+// The owner sends two kinds of messages.
 const (
-	Offer Kind = iota // what this process must know to replace the owner
-	State             // comes with the connection: call Accept or Close next
+	Offer Kind = iota // the information that this process needs to replace the owner
+	State             // the owner's state, sent with the connection; call Accept or Close next
 )
 
-// Next waits for the owner's next message. The error is ErrRefused if the owner does not pass its connection to this
-// process, and ErrHangs if the owner does not send its first message in time. Any other error means that the owner or
-// the context has ended: call Join again.
+// Next waits for the owner's next message. If the owner refuses to pass its connection to this process, the error is
+// ErrRefused. If the owner does not send its first message in time, the error is ErrHangs. Any other error means that
+// the owner has exited or that the context is done. After such an error, call Join again.
 func (w *Waiter) Next(ctx context.Context) (News, error) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // if this fails, the owner has ended
+		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // on failure, the owner has already exited
 		close(interrupted)
 	})
 	received, files, err := receive(w.owner)
@@ -128,14 +129,14 @@ func (w *Waiter) Next(ctx context.Context) (News, error) {
 }
 
 // Accept makes this process the owner, and returns the connection. If Accept returns both an error and a connection,
-// this process has the connection, but no other process can wait for it.
+// this process has the connection, but no other process can wait for the connection.
 func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
 		return nil, nil, fmt.Errorf("the previous process kept the connection, or exited: %w", err)
 	}
 	connection := w.given[0]
 	locked := w.given[1]
-	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // it was released in the meantime
+	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // the lock was released
 		return nil, nil, fmt.Errorf("another process has the lock: %w", err)
 	}
 	w.given = nil
@@ -148,10 +149,10 @@ func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	return owner, socket, err
 }
 
-// Close stops waiting. After Accept, it tells the previous owner that it can end.
+// Close stops waiting. After Accept, Close also notifies the previous owner that the previous owner can exit.
 func (w *Waiter) Close() {
-	_ = w.owner.Close() // the owner notices that
+	_ = w.owner.Close() // the owner notices the end of the connection
 	for _, file := range w.given {
-		_ = file.Close() // copies; the owner has its own
+		_ = file.Close() // the owner has its own copies
 	}
 }

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package places is a table of the paths that container runtimes use on a node. A node can have several runtimes:
-// Docker uses its own containerd, and so do some platforms. Paths begin with a slash, and are relative to the node's
-// root.
+// Package places is a table of the paths that container runtimes use on a node. A node can have several runtimes,
+// because Docker and some platforms use their own containerd. Paths begin with a slash, and are relative to the node's
+// root directory.
 package places
 
 import (
@@ -19,13 +19,14 @@ type Place struct {
 	Name   string // containerd, k3s, …
 	Socket string // the CRI socket
 	Config string // the configuration file
-	// Template is the file in Config's directory from which the platform renders Config; "" if administrators edit Config
-	// itself.
+	// Template is the name of the template from which the platform renders Config. The template is in Config's directory.
+	// Template is empty if administrators edit Config itself.
 	Template string
-	// DropIns is the directory of additional files that the platform loads; "" if Config lists directories.
+	// DropIns is the directory of additional configuration files that the platform loads. DropIns is empty if Config lists
+	// the directories.
 	DropIns  string
 	Programs []string
-	Units    []string // systemd units, one of which runs the runtime
+	Units    []string // systemd units; one of the units runs the runtime
 }
 
 // CRIO is the Place of CRI-O.
@@ -34,7 +35,7 @@ var CRIO = Place{
 	Units: []string{"crio.service"}, Programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"},
 }
 
-// Containerds are the Places of containerd. The first one is not specific to a platform.
+// Containerds are the Places of containerd. The first Place is not specific to a platform.
 var Containerds = []Place{
 	{
 		Name: "containerd", Socket: "/run/containerd/containerd.sock", Config: "/etc/containerd/config.toml",
@@ -69,7 +70,7 @@ var Containerds = []Place{
 // NRISocket is the default path of the NRI socket.
 const NRISocket = "/var/run/nri/nri.sock"
 
-// Sockets returns the sockets of places below a root, without duplicates.
+// Sockets returns the paths of the sockets of places, below a root directory and without duplicates.
 func Sockets(root string, of ...Place) (sockets []string) {
 	for _, p := range of {
 		if socket := filepath.Join(root, p.Socket); !slices.Contains(sockets, socket) {
@@ -79,8 +80,8 @@ func Sockets(root string, of ...Place) (sockets []string) {
 	return sockets
 }
 
-// Present returns the paths that are sockets or cannot be examined. If several are links to one socket, only the first
-// is returned.
+// Present returns the candidates that are sockets, or that cannot be examined because of missing permissions. If
+// several paths lead to the same socket, Present returns only the first path.
 func Present(candidates []string) (sockets []string) {
 	var found []fs.FileInfo
 	for _, c := range candidates {

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storedspectest provides a server for tests of stored specs, which stores containers like containerd and has
-// the same API on a Unix socket, and the spec of a training job's container. It does not know package storedspec.
-// Package socketproxy can make such a socket slow or broken.
+// Package storedspectest provides a fake containerd and the spec of a training job's container, for tests of stored
+// specs. The fake stores containers like containerd, and serves the same API on a Unix socket. The package does not
+// depend on package storedspec. Package socketproxy can make the fake's socket slow or broken.
 package storedspectest

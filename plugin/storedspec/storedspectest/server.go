@@ -27,10 +27,10 @@ import (
 // SpecType is the type URL of OCI runtime specs.
 const SpecType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// Server stores containers by namespace. It behaves like containerd (core/metadata, containerStore): it refuses a
-// request without a namespace, and does not find containers in other namespaces. An update without a mask replaces all
-// mutable fields. An update with a mask replaces the fields in the mask. The response contains the container as it is
-// stored.
+// Server stores containers by namespace. Server behaves like containerd (core/metadata, containerStore). Server refuses
+// a request without a namespace, and does not find containers in other namespaces. An update without a mask replaces
+// all mutable fields. An update with a mask replaces the fields in the mask. The response contains the stored
+// container.
 type Server struct {
 	containers.UnimplementedContainersServer
 	Socket string
@@ -44,15 +44,16 @@ type Server struct {
 
 	// NoTasks, if set before the first request, is the error for every request about a task.
 	NoTasks error
-	// BeforeGet and BeforeUpdate, if set before the first request, are called before a request is executed. n counts the
-	// requests for the container from 1. If they return an error, it is the response.
+	// BeforeGet and BeforeUpdate, if set before the first request, are called before a request is executed. The argument n
+	// is the number of the request for the container, starting from 1. If BeforeGet or BeforeUpdate returns an error, the
+	// error is the response.
 	BeforeGet, BeforeUpdate func(id string, n int) error
-	// AfterUpdate, if set before the first request, is called after an update was executed. If it returns an error, that
-	// is the response, although the update was stored.
+	// AfterUpdate, if set before the first request, is called after an update was executed. If AfterUpdate returns an
+	// error, the error is the response, although the update was stored.
 	AfterUpdate func(id string, n int) error
 }
 
-// NewServer starts a server at a socket. The server ends when the test ends.
+// NewServer starts a server on a new socket. The server ends when the test ends.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
 	socket := filepath.Join(scratch.Dir(t), "containerd.sock")
@@ -65,7 +66,7 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// Serve starts a server at a listener. The server ends when the test ends.
+// Serve starts a server on a listener. The server ends when the test ends.
 func Serve(t testing.TB, listener net.Listener) *Server {
 	t.Helper()
 	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{},
@@ -84,7 +85,8 @@ func Serve(t testing.TB, listener net.Listener) *Server {
 	return s
 }
 
-// Put creates a container with a spec, and with labels and an extension that no edit may change.
+// Put creates a container with the given spec. The container also has labels and an extension, which edits must not
+// change.
 func (s *Server) Put(namespace, id string, spec []byte) {
 	s.PutContainer(namespace, &containers.Container{
 		ID: id, Image: "registry.example/train:1", Snapshotter: "overlayfs", SnapshotKey: id,
@@ -108,14 +110,14 @@ func (s *Server) PutContainer(namespace string, c *containers.Container) {
 	s.kept[namespace][c.GetID()] = c
 }
 
-// Remove removes a container, if there is one.
+// Remove removes a container if the container exists.
 func (s *Server) Remove(namespace, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.kept[namespace], id)
 }
 
-// Container returns a stored container; nil if there is none.
+// Container returns a stored container; nil if the container does not exist.
 func (s *Server) Container(namespace, id string) *containers.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +129,7 @@ func (s *Server) Spec(namespace, id string) []byte {
 	return s.Container(namespace, id).GetSpec().GetValue()
 }
 
-// SetSpec writes a spec, like another client.
+// SetSpec overwrites a container's spec, as another client would.
 func (s *Server) SetSpec(namespace, id string, spec []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +140,7 @@ func (s *Server) SetSpec(namespace, id string, spec []byte) {
 // Gets returns the number of Get requests for a container.
 func (s *Server) Gets(id string) int { return s.counted(s.gets, id) }
 
-// Updates returns the number of updates of a container.
+// Updates returns the number of Update requests for a container.
 func (s *Server) Updates(id string) int { return s.counted(s.updates, id) }
 
 // Looks returns the number of requests for a container's task.
@@ -151,8 +153,8 @@ func (s *Server) StartTask(id string) {
 	s.started[id] = true
 }
 
-// taskService is the API for tasks. It is a separate type, since its methods have the same names as those for
-// containers.
+// taskService implements the tasks API. taskService is a separate type, because the methods of the tasks API and the
+// containers API have the same names.
 type taskService struct {
 	tasks.UnimplementedTasksServer
 	server *Server

@@ -14,15 +14,15 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// DefaultCapabilities are the capabilities of a container whose author sets none.
+// DefaultCapabilities are the capabilities of a container if its author does not set capabilities.
 var DefaultCapabilities = strings.Fields("CAP_CHOWN CAP_DAC_OVERRIDE CAP_FSETID CAP_FOWNER CAP_MKNOD CAP_NET_RAW " +
 	"CAP_SETGID CAP_SETUID " +
 	"CAP_SETFCAP CAP_SETPCAP CAP_NET_BIND_SERVICE CAP_SYS_CHROOT CAP_KILL CAP_AUDIT_WRITE")
 
-// TrainingSpec returns the spec of a training job's container, about 20 KB of JSON, in the form in which containerd's
-// CRI writes it: environment variables for a few dozen services, the kubelet's and the job's mounts, the devices of
-// eight HCAs, and a seccomp filter. Each level contains members that no Go type has, and numbers that do not fit into a
-// float64.
+// TrainingSpec returns the spec of a training job's container, in the form that containerd's CRI plugin writes. The
+// spec is about 20 KB of JSON. The spec contains environment variables for a few dozen services, the mounts of the
+// kubelet and the job, the devices of eight HCAs, and a seccomp filter. Each level contains members that the Go types
+// lack, and numbers that do not fit into a float64.
 func TrainingSpec() []byte {
 	text, err := json.Marshal(trainingSpec())
 	if err != nil {
@@ -147,7 +147,7 @@ func seccomp() *specs.LinuxSeccomp {
 	}
 }
 
-// syscalls are system calls that every filter allows, enough for a filter of the usual size.
+// syscalls are system calls that every filter allows. The list is long enough for a filter of typical size.
 const syscalls = `accept accept4 access alarm bind brk capget capset chdir chmod chown clock_getres clock_gettime clock_nanosleep close
 close_range connect copy_file_range creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
 eventfd2 execve execveat exit exit_group faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchown fchownat fcntl fdatasync

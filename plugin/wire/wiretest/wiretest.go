@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wiretest fills messages with random values, so that a test also covers fields that its author did not think
-// of. It knows no message type.
+// Package wiretest fills messages with random values, so that a test also covers fields that the test's author did not
+// consider. The package does not depend on a message type.
 package wiretest
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 // Fill sets about half of a message's fields, including those in nested messages. Lists and maps get up to three
-// elements, and strings are chosen from these words.
+// elements, and strings are chosen from the given words.
 func Fill(message proto.Message, random *rand.Rand, words []string) {
 	(&filler{random, words}).fill(message.ProtoReflect())
 }

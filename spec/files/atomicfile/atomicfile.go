@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces files, both an administrator's and the program's own, so that a reader always sees either
-// the complete old content or the complete new content, even after a power failure. It does not know what the files
-// mean.
+// Package atomicfile replaces files of administrators, and the program's own files. A reader of a file always sees
+// either the complete old content or the complete new content, even after a power failure. The package does not
+// interpret the content of files.
 package atomicfile
 
 import (
@@ -20,19 +20,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// backupSuffix is the suffix of the first backup's name. Later backups also have a number: .rdma-spec.bak.2.
+// backupSuffix is the suffix of the first backup's name. The suffixes of later backups also contain a number, such as
+// .rdma-spec.bak.2.
 const backupSuffix = ".rdma-spec.bak"
 
 // Replace writes a file's new content. If the path is a symbolic link, Replace writes the link's target. A new file
-// gets mode 0644. An existing file keeps its mode and owner, and Replace keeps its old content in a backup next to it:
-// FILE.rdma-spec.bak. Replace never overwrites a backup. If the file already has the content, Replace does nothing.
+// gets mode 0644. An existing file keeps its mode and owner, and Replace keeps the old content in a backup in the same
+// directory, FILE.rdma-spec.bak. Replace never overwrites a backup. If the file already has the content, Replace does
+// nothing.
 //
-// Some daemons read every file in a directory, whatever its name: CRI-O reads all of crio.conf.d, and containerd does
-// not start if /opt/nri/plugins contains a program whose name has no index. Replace therefore writes only the file
-// itself to such a directory. It writes the backup and the unfinished new file to the parent directory, which must be
-// on the same file system.
+// Some daemons read every file in a directory, regardless of the file's name. CRI-O reads all files in crio.conf.d, and
+// containerd does not start if /opt/nri/plugins contains a program whose name lacks an index. Replace therefore writes
+// only the file itself to such a directory. Replace writes the backup and the unfinished new file to the parent
+// directory, which must be on the same file system.
 //
-// Replace returns the path of the backup; "" if the file is new or did not change. If Replace returns an error, all
+// Replace returns the path of the backup, or "" if the file is new or did not change. If Replace returns an error, all
 // files are unchanged, unless only the last sync of the directory failed.
 func Replace(file string, content []byte) (backup string, err error) {
 	target, info, err := resolve(file)
@@ -70,21 +72,22 @@ func Write(file string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// Own writes the new content of one of the program's own files. It always sets the mode, and makes the program's user
-// the owner. Own calls hold, unless it is nil, with the new file before another process can open it, for example to
-// lock it, and closes the file afterwards.
+// Own writes the new content of one of the program's own files. Own always sets the mode, and makes the program's user
+// the owner. If hold is not nil, Own calls hold with the new file before another process can open the file. For
+// example, hold can lock the file. Afterwards, Own closes the file.
 func Own(file string, content []byte, mode fs.FileMode, hold func(*os.File) error) error {
 	r := replacement{file: file, content: content, mode: mode, own: true, hold: hold}
 	_, err := r.replace()
 	return err
 }
 
-// ErrChanged is the error if a file no longer has the content on which a change is based.
+// ErrChanged means that a file no longer has the content on which a change is based.
 var ErrChanged = errors.New("the file has changed in the meantime: rerun the command")
 
-// Change writes a file's new content as Write does, or removes the file if content is nil. It returns ErrChanged if the
-// file no longer has the old content; if old is nil, the file must not exist. It checks this at the last moment,
-// immediately before the rename. If the path is a symbolic link, Change removes the link, not its target.
+// Change writes a file's new content as Write does, or removes the file if content is nil. If the file no longer has
+// the old content, Change returns ErrChanged. If old is nil, the file must not exist. Change checks the old content at
+// the last moment, immediately before the rename. If the path is a symbolic link, Change removes the link, not its
+// target.
 func Change(file string, old, content []byte, mode fs.FileMode) error {
 	unchanged := func(target string) error {
 		now, err := files.Content(target)
@@ -116,7 +119,7 @@ func writeError(file string, err error) error {
 	return err
 }
 
-// cause returns the reason why a file cannot be written.
+// cause returns the reason why a file cannot be written, for use in an error message.
 func cause(err error) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
 		return errors.New("the file or its directory is a mount point: change the file at the source of the mount " +
@@ -142,20 +145,20 @@ func Backup(file string) (backup string, err error) {
 	return backup, nil
 }
 
-// randomLeast is the least number of digits at the end of an unfinished file's name, which is a random number of 63
-// bits. The dates in the names of other tools' copies have fewer digits.
+// randomLeast is the minimum number of digits at the end of an unfinished file's name. The digits are a random number
+// of 63 bits. The dates in the names of copies by other tools have fewer digits.
 const randomLeast = 15
 
-// Sweep removes a file's unfinished new files, which killed writers left behind. The caller must ensure that no process
-// is writing the file.
+// Sweep removes unfinished new versions of a file, which killed writers left behind. The caller must ensure that no
+// process is writing the file.
 func Sweep(file string) {
 	target, _, err := resolve(file)
 	if err != nil {
-		return // no writer can have resolved the path either
+		return // a writer cannot have resolved the path either
 	}
 	dir, _ := backupPlace(file, target)
 	unfinished := "." + filepath.Base(target)
-	entries, _ := os.ReadDir(dir) // files that cannot be listed stay
+	entries, _ := os.ReadDir(dir) // if the directory cannot be listed, the files stay
 	for _, entry := range entries {
 		number, isOne := strings.CutPrefix(entry.Name(), unfinished)
 		if isOne && len(number) >= randomLeast && strings.Trim(number, "0123456789") == "" {
@@ -164,8 +167,8 @@ func Sweep(file string) {
 	}
 }
 
-// InMemory returns a file in memory. Another program can read it by its name while it is open. No file is left behind,
-// however this process ends.
+// InMemory returns a file in memory. While the file is open, another program can read it by its name. No file is left
+// behind when this process ends, even if the process is killed.
 func InMemory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rdma-spec", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -173,18 +176,19 @@ func InMemory(content []byte) (*os.File, error) {
 	}
 	file := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
 	if _, err := file.Write(content); err != nil {
-		_ = file.Close() // the error says more
+		_ = file.Close() // the error from Write is more useful
 		return nil, err
 	}
 	return file, nil
 }
 
-// resolve returns the absolute path of a file without links, and its FileInfo; nil if the file does not exist.
+// resolve returns the absolute path of a file without links, and the file's FileInfo. If the file does not exist, the
+// FileInfo is nil.
 func resolve(file string) (target string, info fs.FileInfo, err error) {
 	info, err = os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Lstat(file); err == nil { // also /dev/stdout if that is a pipe
+		if _, err := os.Lstat(file); err == nil { // also /dev/stdout if standard output is a pipe
 			return "", nil, errors.New("the path is a link to a file that does not exist")
 		}
 		dir, name := filepath.Split(file)
@@ -198,18 +202,18 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	target, err = filepath.Abs(target) // after EvalSymlinks, since Abs removes "link/.." without resolving the link
+	target, err = filepath.Abs(target) // after EvalSymlinks, because Abs removes "link/.." without resolving the link
 	return target, info, err
 }
 
-// backupPlace returns the directory for target's backup and unfinished file, and the start of their names. The
-// directory is target's own, unless a daemon reads all files in it: for /etc/crio/crio.conf.d/90-rdma.conf, backupPlace
-// returns "/etc/crio" and "crio.conf.d-90-rdma.conf". The daemon may use a link to target's directory; file then
-// contains that link.
+// backupPlace returns the directory for target's backup and unfinished file, and the prefix of both names. If a daemon
+// reads all files in target's directory, backupPlace returns the parent directory. For example, for
+// /etc/crio/crio.conf.d/90-rdma.conf, backupPlace returns "/etc/crio" and "crio.conf.d-90-rdma.conf". If the daemon
+// uses a link to target's directory, file contains that link.
 func backupPlace(file, target string) (dir, name string) {
 	dir = filepath.Dir(target)
 	name = filepath.Base(target)
-	known, _ := filepath.Abs(filepath.Dir(file)) // it can fail only if resolve failed, too
+	known, _ := filepath.Abs(filepath.Dir(file)) // Abs can fail only if resolve has also failed
 	for linked := isReadWhole(known); linked || isReadWhole(dir); linked = false {
 		name = filepath.Base(dir) + "-" + name
 		dir = filepath.Dir(dir)
@@ -217,8 +221,8 @@ func backupPlace(file, target string) (dir, name string) {
 	return dir, name
 }
 
-// isReadWhole reports whether a daemon may read every file in a directory: it is a drop-in directory, or NRI's plugin
-// directory.
+// isReadWhole reports whether a daemon might read every file in a directory, because the directory is a drop-in
+// directory or NRI's plugin directory.
 func isReadWhole(dir string) bool {
 	return strings.HasSuffix(dir, ".d") || strings.HasSuffix(dir, "/opt/nri/plugins")
 }

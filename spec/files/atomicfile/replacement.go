@@ -22,14 +22,14 @@ import (
 type replacement struct {
 	file    string
 	content []byte
-	mode    fs.FileMode // for a new file, or one of the program's own
+	mode    fs.FileMode // the mode of a new file, or of one of the program's own files
 	own     bool
-	hold    func(*os.File) error      // called with the new file while only its owner can open it; may be nil
-	ready   func(target string) error // called immediately before the rename; may be nil
+	hold    func(*os.File) error      // called with the new file while only its owner can open the file; can be nil
+	ready   func(target string) error // called immediately before the rename; can be nil
 }
 
-// replace replaces the file after the new content is on the disk and ready has succeeded. After the replacement, only
-// the sync of the directory can fail.
+// replace replaces the file after the new content is on the disk and the function ready has succeeded. After the
+// replacement, only the sync of the directory can fail.
 func (r replacement) replace() (replaced bool, err error) {
 	target, info, err := resolve(r.file)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r replacement) replace() (replaced bool, err error) {
 	if err != nil {
 		return false, writeError(r.file, err)
 	}
-	defer func() { _ = pending.Cleanup() }() // does nothing after a success
+	defer func() { _ = pending.Cleanup() }() // Cleanup does nothing after a success
 	if err := r.prepare(target, pending, info); err != nil {
 		return false, writeError(r.file, err)
 	}
@@ -59,7 +59,7 @@ func (r replacement) replace() (replaced bool, err error) {
 }
 
 // prepare writes the new content. The new file gets the mode and owner from info, or the replacement's mode if info is
-// nil. prepare sets the mode last: until then, no other user can open the file.
+// nil. prepare sets the mode last, so other users cannot open the file until it is complete.
 func (r replacement) prepare(target string, pending *renameio.PendingFile, info fs.FileInfo) error {
 	mode := r.mode
 	if info != nil {
@@ -87,11 +87,11 @@ func (r replacement) prepare(target string, pending *renameio.PendingFile, info 
 	return pending.Sync()
 }
 
-// signatures are the extended attributes that the kernel compares with a file's content.
+// signatures are the names of the extended attributes that the kernel compares with a file's content.
 var signatures = []string{"security.ima", "security.evm"}
 
-// copyAttributes copies the extended attributes of the old file to the new file, such as the SELinux label and access
-// control lists, but no signatures.
+// copyAttributes copies extended attributes of the old file, such as the SELinux label and access control lists, to the
+// new file. It does not copy signatures.
 func copyAttributes(target string, pending *renameio.PendingFile) error {
 	names := make([]byte, 64<<10) // the kernel's limit, also for a value
 	n, err := unix.Listxattr(target, names)
@@ -113,7 +113,7 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 		}
 		given, err := unix.Fgetxattr(int(pending.Fd()), name, already)
 		if err == nil && bytes.Equal(already[:given], value[:size]) {
-			continue // SELinux has set a label, and this process is not allowed to set another
+			continue // SELinux has already set this label, and does not allow this process to set labels
 		}
 		if err := unix.Fsetxattr(int(pending.Fd()), name, value[:size], 0); err != nil {
 			return err
@@ -122,9 +122,10 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	return nil
 }
 
-// keepBackup gives the file at target, which has the old content, a second name, and returns that name: backup, or
-// backup.2 and so on if an earlier backup has that name. If an earlier backup has the same content, keepBackup returns
-// its name instead. Call undo to remove the second name if the file is not replaced.
+// keepBackup gives the file at target, which has the old content, a second name, and returns the second name. The
+// second name is backup. If an earlier backup has that name, the second name is backup.2, backup.3, and so on. If an
+// earlier backup has the same content, keepBackup returns the earlier backup's name instead. If the file is not
+// replaced, call undo to remove the second name.
 func keepBackup(target, backup string, old []byte) (path string, undo func(), err error) {
 	path = backup
 	undo = func() {}
@@ -144,12 +145,12 @@ func keepBackup(target, backup string, old []byte) (path string, undo func(), er
 	return path, func() { _ = os.Remove(path) }, syncDir(filepath.Dir(path))
 }
 
-// syncDir syncs a directory, so that the names in it survive a power failure.
+// syncDir syncs a directory, so that the names of its files survive a power failure.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // opened for reading
+	defer func() { _ = dir.Close() }() // opened only for reading
 	return dir.Sync()
 }

@@ -9,18 +9,18 @@ import (
 	"testing"
 )
 
-// Broken returns the root of a node with one HCA that works, mlx5_0, and others that are each broken as their name
-// says.
+// Broken returns the root of a node with one working HCA, mlx5_0, and with broken HCAs. The name of each broken HCA
+// describes its fault.
 func Broken(t testing.TB) string { return BrokenFiles().Root(t) }
 
-// brokenNames are the HCAs of Broken, in the order of their verbs devices.
+// brokenNames are the names of the HCAs of Broken, in the order of their verbs devices.
 var brokenNames = []string{
 	"mlx5_0", "attribute_is_folder", "attribute_is_fifo", "attribute_is_link", "garbage", "too_long", "no_ports",
 	"ports_is_file", "no_verbs", "bad_number", "node_is_link", "node_is_block", "node_is_other", "node_is_folder",
 	"node_missing", "class_is_file", "gone", "escapes",
 }
 
-// BrokenFiles returns the files of Broken, which a test can change.
+// BrokenFiles returns the files of Broken. A test can change these files.
 func BrokenFiles() Files {
 	var n Node
 	at := map[string]string{}

@@ -17,26 +17,28 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Files is a tree of files, by path relative to its root. A path that ends with a slash is an empty directory. A value
-// from Link is a symbolic link, FIFO is a named pipe, and any other value is the content of a regular file.
+// Files is a tree of files, by path relative to the tree's root. A path that ends with a slash is an empty directory. A
+// value from Link makes the file a symbolic link, and the value FIFO makes the file a named pipe. Any other value is
+// the content of a regular file.
 type Files map[string]string
 
-// FIFO is the value of a named pipe.
+// FIFO is the value that represents a named pipe in Files.
 const FIFO = "|"
 
 const linkMark = "-> "
 
-// Link returns the value of a symbolic link to target.
+// Link returns the value that represents a symbolic link to target in Files.
 func Link(target string) string { return linkMark + target }
 
-// Write creates the files below dir, which must exist. It never writes outside dir, wherever the links lead.
+// Write creates the files below dir, which must exist. Write never writes outside dir, even if symbolic links lead out
+// of dir. Write returns an error if a file cannot be created.
 func (f Files) Write(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	dirs := map[string][]string{} // files by directory, so that each directory is opened only once
+	dirs := map[string][]string{} // paths by directory, so that each directory is opened only once
 	for p := range f {
 		dirs[path.Dir(p)] = append(dirs[path.Dir(p)], p)
 	}
@@ -48,19 +50,19 @@ func (f Files) Write(dir string) error {
 	return nil
 }
 
-// write creates the files in a directory.
+// write creates the files with these paths in a directory.
 func (f Files) write(top *os.Root, dir string, paths []string) error {
 	if err := top.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
+		return fmt.Errorf("cannot create %s: %w", dir, err)
 	}
 	root, err := top.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
+		return fmt.Errorf("cannot create %s: %w", dir, err)
 	}
 	defer func() { _ = root.Close() }()
 	for _, p := range paths {
 		if err := write(root, p, f[p]); err != nil {
-			return fmt.Errorf("make %s: %w", p, err)
+			return fmt.Errorf("cannot create %s: %w", p, err)
 		}
 	}
 	return nil
@@ -86,7 +88,7 @@ func write(dir *os.Root, p, value string) error {
 	}
 }
 
-// Under returns the paths at and below dir.
+// Under returns the sorted paths at and below dir.
 func (f Files) Under(dir string) []string {
 	var found []string
 	for _, p := range slices.Sorted(maps.Keys(f)) {
@@ -97,7 +99,7 @@ func (f Files) Under(dir string) []string {
 	return found
 }
 
-// Without removes the files at and below the paths, and returns f.
+// Without removes the files at and below the paths from f, and returns f.
 func (f Files) Without(paths ...string) Files {
 	for _, dir := range paths {
 		dir = strings.TrimSuffix(dir, "/")
@@ -106,7 +108,7 @@ func (f Files) Without(paths ...string) Files {
 	return f
 }
 
-// With adds other's files to f, and returns f. Each replaces the files at and below its path.
+// With adds other's files to f, and returns f. Each added file replaces the files at and below its path.
 func (f Files) With(other Files) Files {
 	for p := range other {
 		f.Without(p)

@@ -16,61 +16,62 @@ import (
 // Node describes an RDMA node.
 type Node struct {
 	HCAs []HCA
-	// NoRDMACM leaves the module rdma_ucm unloaded.
+	// NoRDMACM means that the module rdma_ucm is not loaded.
 	NoRDMACM bool
-	// PCI are devices that are not HCAs, such as bridges and GPUs.
+	// PCI are PCI devices that are not HCAs, such as bridges and GPUs.
 	PCI []PCI
 }
 
 // PCI describes a PCI device.
 type PCI struct {
 	Address string
-	Above   string // the bridges above it, "0000:5d:00.0/0000:5e:00.0"
-	Driver  string // "" has none
-	Files   Files  // its attributes
+	Above   string // the bridges above the device, such as "0000:5d:00.0/0000:5e:00.0"
+	Driver  string // "" if the device has no driver
+	Files   Files  // the device's attributes
 }
 
-// HCA describes one HCA. The Nth HCA, counted from 0, has the verbs device uverbsN; the first 32 have the numbers
-// 231:192+N. An HCA with the name hfi1_N also has that Omni-Path device.
+// HCA describes one HCA. The HCA with index N, counted from 0, has the verbs device uverbsN. The first 32 verbs devices
+// have the device numbers 231:192+N. An HCA with the name hfi1_N also has the Omni-Path device hfi1_N.
 type HCA struct {
 	Name     string
-	NodeType string // as in sysfs; "" is "1: CA"
-	PCI      string // "" makes a soft HCA
-	Above    string // the PCI bridges above it, as PCI.Above
-	Parent   string // PCI address of its physical function, for a VF
-	SF       string // mlx5_core.sf.N, for a scalable function of the device PCI
-	Driver   string // "" has none
+	NodeType string // as in sysfs; "" means "1: CA"
+	PCI      string // the PCI address; "" means a soft HCA
+	Above    string // the PCI bridges above the HCA, in the form of PCI.Above
+	Parent   string // for a VF, the PCI address of the physical function
+	SF       string // for a scalable function of the device PCI, mlx5_core.sf.N
+	Driver   string // "" if the HCA has no driver
 	NUMA     int
-	GUID     string // "" means one derived from the index
+	GUID     string // "" means a node GUID that is derived from the index
 	Firmware string
-	Board    string // its board_id; "" has none
-	Files    Files  // attributes of its PCI device
-	NoMAD    bool   // without umad and issm, as EFA
-	NoISSM   bool   // without issm
+	Board    string // the board_id; "" if the HCA has no board_id
+	Files    Files  // the attributes of the HCA's PCI device
+	NoMAD    bool   // no umad and issm devices, as for EFA
+	NoISSM   bool   // no issm devices
 	Ports    []Port
 }
 
 // Port describes a port.
 type Port struct {
-	State     string // as in sysfs; "" is "4: ACTIVE"
-	PhysState string // "" is "5: LinkUp"
-	LinkLayer string // "" is "InfiniBand"
-	Rate      string // "" is "100 Gb/sec (4X EDR)"
-	// Netdevs are the netdevs below the HCA's device with this port's dev_port. A soft HCA is created on the first one.
+	State     string // as in sysfs; "" means "4: ACTIVE"
+	PhysState string // as in sysfs; "" means "5: LinkUp"
+	LinkLayer string // as in sysfs; "" means "InfiniBand"
+	Rate      string // as in sysfs; "" means "100 Gb/sec (4X EDR)"
+	// Netdevs are the netdevs below the HCA's device with this port's dev_port. A soft HCA is created on the first of
+	// these netdevs.
 	Netdevs []string
-	// Stacked are netdevs on the first of Netdevs, in this namespace.
+	// Stacked are netdevs that are stacked on the first of Netdevs, in this network namespace.
 	Stacked []Netdev
-	// Foreign are netdevs in other namespaces, whose names only the GID table contains.
+	// Foreign are netdevs in other network namespaces. Only the GID table contains their names.
 	Foreign []string
-	// RawPackets leaves the port's GID table without entries, as in switchdev mode.
+	// RawPackets means that the port's GID table has no entries, as in switchdev mode.
 	RawPackets bool
-	// Addresses are IP addresses of the last netdev, each of which has a GID.
+	// Addresses are the IP addresses of the last netdev. Each address has a GID.
 	Addresses []string
 }
 
-// Netdev is a netdev that is stacked on another one.
+// Netdev is a netdev that is stacked on another netdev.
 type Netdev struct {
-	Name, Kind string // bond, vlan, macvlan, bridge
+	Name, Kind string // Kind is bond, vlan, macvlan, or bridge
 }
 
 // Down returns the port with its link turned off.
@@ -80,15 +81,15 @@ func (p Port) Down() Port {
 	return p
 }
 
-// Numbers of the first devices of each kind, fixed in the kernel.
+// The device numbers of the first devices of each kind. Most of these numbers are fixed in the kernel.
 const (
 	Major      = 231
 	FirstUMAD  = 0
 	FirstISSM  = 64
 	FirstVerbs = 192
-	// MajorMisc and MinorRDMACM are the number of rdma_cm; the minor number is dynamic.
+	// MajorMisc and MinorRDMACM are the device number of rdma_cm. The minor number is dynamic.
 	MajorMisc = 10
-	// MajorHFI1 is dynamic, too.
+	// MajorHFI1 is the major number of hfi1 devices. This number is dynamic.
 	MajorHFI1   = 242
 	MinorRDMACM = 58
 )
@@ -119,12 +120,12 @@ func (n Node) Files() Files {
 type builder struct {
 	files Files
 	table []string
-	mads  int // ports so far: the index of the next umad and issm
-	// functions is the number of virtual functions so far, by physical function.
+	mads  int // the number of ports so far, which is the index of the next umad and issm
+	// functions contains the number of virtual functions so far, by physical function.
 	functions map[string]int
 }
 
-// Dir returns the sysfs directory of an HCA with this PCI address.
+// Dir returns the sysfs directory of the HCA with this name and PCI address. If pci is "", the HCA is a soft HCA.
 func Dir(name, pci string) string { return path.Join(bus(pci), "infiniband", name) }
 
 func bus(pci string) string {
@@ -134,13 +135,14 @@ func bus(pci string) string {
 	return PCIDir(pci, "")
 }
 
-// PCIDir returns the sysfs directory of a PCI device below the given bridges.
+// PCIDir returns the sysfs directory of the PCI device with this address below the given bridges. above has the form of
+// PCI.Above.
 func PCIDir(address, above string) string {
 	way := path.Join(above, address)
 	return path.Join("sys/devices/pci"+way[:len("0000:5e")], way)
 }
 
-// dir returns the sysfs directory of the HCA's device, relative to the root.
+// dir returns the sysfs directory of the device that provides the HCA, relative to the root.
 func (h HCA) dir() string {
 	if h.PCI == "" {
 		return bus("")
@@ -218,7 +220,8 @@ func (b *builder) hca(i int, h HCA) {
 	}
 }
 
-// netdev adds a netdev of a device's port, and the netdevs stacked on it. It is turned off if the port is disabled.
+// netdev adds a netdev of a device's port, and the netdevs stacked on it. If the port is disabled, the netdev is turned
+// off.
 func (b *builder) netdev(on, name string, number int, p Port) {
 	at := path.Join(on, "net", name)
 	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", number)
@@ -279,13 +282,13 @@ func (b *builder) port(at string, p Port) {
 			add(mapped.StringExpanded(), "RoCE v2\n", netdevs[len(netdevs)-1]+"\n")
 		}
 	}
-	// The table has empty entries. On a node, reading the type or netdev of one returns EINVAL; a copy contains an empty
-	// file.
+	// The table also has empty entries. On a node, reading the type or netdev of an empty entry returns EINVAL. In a
+	// copy, the file is empty.
 	add("0000:0000:0000:0000:0000:0000:0000:0000", "", "")
 }
 
-// number returns the device number of a kind's device with this index: the kernel has a fixed range for the first
-// devices, and a dynamic major number for the others.
+// number returns the device number of the device with this index. For each kind, the kernel has a fixed range of
+// numbers for the first devices, and a dynamic major number for the other devices.
 func number(first, fixed, index int) [2]int {
 	if index < fixed {
 		return [2]int{Major, first + index}
@@ -293,7 +296,7 @@ func number(first, fixed, index int) [2]int {
 	return [2]int{500 + first, index - fixed}
 }
 
-// classDevice adds a device on a bus, the link in its class, and its row in the device table.
+// classDevice adds a device on a bus, the device's link in its class, and its row in the device table.
 func (b *builder) classDevice(class, name, bus string, number [2]int, mode string, attributes Files) {
 	major := number[0]
 	minor := number[1]

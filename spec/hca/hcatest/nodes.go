@@ -16,7 +16,7 @@ const (
 	sdr = "10 Gb/sec (4X SDR)"
 )
 
-// V100Node has two InfiniBand HCAs, which are both up.
+// V100Node has two InfiniBand HCAs, whose ports are ACTIVE.
 func V100Node() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:5e:00.0", NUMA: 0, Firmware: "16.35.2000",
@@ -26,7 +26,7 @@ func V100Node() Node {
 	}}
 }
 
-// A100Node has an InfiniBand HCA that is down, one that is up, and a RoCE bond.
+// A100Node has an InfiniBand HCA whose port is DOWN, an InfiniBand HCA whose port is ACTIVE, and a RoCE bond.
 func A100Node() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010",
@@ -38,8 +38,8 @@ func A100Node() Node {
 	}}
 }
 
-// EightHCANode has eight HCAs for the GPUs (mlx5_0 to mlx5_7) and four for storage
-// (mlx5_8 to mlx5_11), on two NUMA nodes.
+// EightHCANode has eight HCAs for GPUs (mlx5_0 to mlx5_7) and four HCAs for storage (mlx5_8 to mlx5_11), on two NUMA
+// nodes.
 func EightHCANode() Node {
 	var n Node
 	for i := range 12 {
@@ -56,8 +56,7 @@ func EightHCANode() Node {
 	return n
 }
 
-// SRIOVNode has a physical function mlx5_0 and three VFs of it, of which mlx5_2
-// was never given a node GUID.
+// SRIOVNode has a physical function, mlx5_0, and three VFs of mlx5_0. No node GUID was set for the VF mlx5_2.
 func SRIOVNode() Node {
 	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:3b:00.0", Firmware: "20.36.1010",
 		Ports: []Port{{Rate: hdr, Netdevs: []string{"ib0"}}}}}}
@@ -82,8 +81,8 @@ func RenamedNode() Node {
 	}}
 }
 
-// EFANode has two Amazon adapters, one with rdma-core's name. They have no management devices, no link layer, and no
-// GUID, and rdma_ucm is not loaded.
+// EFANode has two Amazon adapters. One adapter has the name that rdma-core sets. The adapters have no management
+// devices, no link layer, and no GUID. The module rdma_ucm is not loaded.
 func EFANode() Node {
 	efa := HCA{NodeType: "7: unspecified", Driver: "efa", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
 		Ports: []Port{{LinkLayer: "Unknown", Rate: edr}}}
@@ -98,8 +97,7 @@ func EFANode() Node {
 	return Node{HCAs: []HCA{first, second}, NoRDMACM: true}
 }
 
-// SoftRoCENode is a node without RDMA hardware that has three soft HCAs, one of
-// them down.
+// SoftRoCENode has no RDMA hardware, but three soft HCAs. The port of one soft HCA is DOWN.
 func SoftRoCENode() Node {
 	var n Node
 	for i, netdev := range []string{"eth0", "d1", "d2"} {
@@ -112,8 +110,9 @@ func SoftRoCENode() Node {
 	return n
 }
 
-// RoCENode has two HCAs. A VLAN, a macvlan, and a bridge are stacked on the netdev of the first one. The GID table of
-// the second one contains a macvlan in another namespace, which has the same name as the first one's netdev.
+// RoCENode has two HCAs. A VLAN, a macvlan, and a bridge are stacked on the netdev of the first HCA. The GID table of
+// the second HCA contains a macvlan in another network namespace. This macvlan has the same name as the first HCA's
+// netdev.
 func RoCENode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:18:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
@@ -125,7 +124,7 @@ func RoCENode() Node {
 	}}
 }
 
-// ScalableNode has a physical function and two scalable functions of it.
+// ScalableNode has a physical function and two of its scalable functions.
 func ScalableNode() Node {
 	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:03:00.0", NUMA: 1, Driver: "mlx5_core", Firmware: "24.36.1010",
 		Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"enp3s0f0np0"}}}}}}
@@ -138,10 +137,11 @@ func ScalableNode() Node {
 	return n
 }
 
-// PodAddress is the address of a pod's interface in HostDeviceNode, VirtualNode, and ExclusiveFiles.
+// PodAddress is the IP address of a pod's interface in HostDeviceNode, VirtualNode, and ExclusiveFiles.
 const PodAddress = "10.244.0.8"
 
-// HostDeviceNode has two HCAs. The CNI plugin host-device has moved the netdev of mlx5_0 to a pod, and renamed it net1.
+// HostDeviceNode has two HCAs. The CNI plugin host-device has moved the netdev of mlx5_0 to a pod, and renamed the
+// netdev to net1.
 func HostDeviceNode() Node {
 	n := RoCENode()
 	n.HCAs[0].Ports = []Port{{LinkLayer: "Ethernet", Rate: edr, Foreign: []string{"net1"}, Addresses: []string{PodAddress}}}
@@ -149,8 +149,8 @@ func HostDeviceNode() Node {
 	return n
 }
 
-// VirtualNode has a physical function mlx5_0 and two VFs of it. The SR-IOV CNI plugin has moved the netdev of mlx5_1 to
-// a pod, and renamed it net1. No pod uses mlx5_2.
+// VirtualNode has a physical function, mlx5_0, and two VFs of mlx5_0. The SR-IOV CNI plugin has moved the netdev of
+// mlx5_1 to a pod, and renamed the netdev to net1. No pod uses mlx5_2.
 func VirtualNode() Node {
 	n := Many(3)
 	n.HCAs[1].Ports = []Port{{LinkLayer: "Ethernet", Rate: hdr, Foreign: []string{"net1"}, Addresses: []string{PodAddress}}}
@@ -158,8 +158,9 @@ func VirtualNode() Node {
 	return n
 }
 
-// ExclusiveFiles is VirtualNode in exclusive mode. rdma-cni has also moved mlx5_1 to the pod. The files are those in
-// the network namespace that contains the given HCAs: the node's namespace contains mlx5_0 and mlx5_2.
+// ExclusiveFiles returns the files of VirtualNode in exclusive mode. rdma-cni has also moved mlx5_1 to the pod. The
+// parameter here contains the HCAs in the network namespace in which the files are visible: mlx5_0 and mlx5_2 for the
+// node's namespace.
 func ExclusiveFiles(here ...string) Files {
 	n := VirtualNode()
 	f := n.Files().With(Files{"sys/module/ib_core/parameters/netns_mode": "N\n"})
@@ -171,7 +172,7 @@ func ExclusiveFiles(here ...string) Files {
 	return f
 }
 
-// DualPortNode has a ConnectX-3: one PCI function with an InfiniBand port and a RoCE port.
+// DualPortNode has a ConnectX-3, which has an InfiniBand port and a RoCE port on one PCI function.
 func DualPortNode() Node {
 	return Node{HCAs: []HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Driver: "mlx4_core",
 		Firmware: "2.42.5000", Ports: []Port{
@@ -191,8 +192,8 @@ func OmniPathNode() Node {
 	}}
 }
 
-// IWARPFiles has an iWARP card, and a Soft-iWARP HCA on a netdev on which a VLAN is stacked. The Soft-iWARP HCA has no
-// attribute parent, and the GID tables contain no netdevs.
+// IWARPFiles returns the files of a node with an iWARP card and a Soft-iWARP HCA. A VLAN is stacked on the netdev of
+// the Soft-iWARP HCA. The Soft-iWARP HCA lacks the attribute parent, and the GID tables contain no netdevs.
 func IWARPFiles() Files {
 	f := Node{HCAs: []HCA{
 		{Name: "irdma0", NodeType: "4: RNIC", PCI: "0000:b1:00.0", Driver: "ice", Firmware: "1.75", NoMAD: true,
@@ -210,7 +211,7 @@ func IWARPFiles() Files {
 	return f
 }
 
-// GB300Node has the HCAs of a GB300: the PCI domain is not always 0, and there is no issm.
+// GB300Node has two HCAs of a GB300. Their PCI domains differ, and they have no issm devices.
 func GB300Node() Node {
 	var n Node
 	for i := range 2 {
@@ -222,7 +223,7 @@ func GB300Node() Node {
 	return n
 }
 
-// Many has n HCAs: a physical function and its VFs.
+// Many returns a node with n HCAs: a physical function and its VFs.
 func Many(n int) Node {
 	pci := func(i int) string { return fmt.Sprintf("0000:%02x:%02x.%d", i/256, i/8%32, i%8) }
 	var node Node
@@ -237,8 +238,8 @@ func Many(n int) Node {
 	return node
 }
 
-// VirtualFunctions returns the files of a node with this number of physical functions, this number of VFs for each of
-// them, whose netdevs are in pods, and this number of pods' netdevs on the host.
+// VirtualFunctions returns the files of a node with the given numbers of physical functions, VFs for each physical
+// function, and pods' netdevs on the host. The netdevs of the VFs are in pods.
 func VirtualFunctions(physical, virtual, netdevs int) Files {
 	var n Node
 	for p := range physical {
@@ -260,8 +261,8 @@ func VirtualFunctions(physical, virtual, netdevs int) Files {
 	return f
 }
 
-// The named nodes, each in a temporary directory of the test. The function with the same name and the suffix Node
-// describes the node.
+// The roots of the named nodes, each in a temporary directory of the test. The function with the same name and the
+// suffix Node describes the node.
 var (
 	V100     = rootOf(V100Node)
 	A100     = rootOf(A100Node)
@@ -275,7 +276,7 @@ var (
 	DualPort = rootOf(DualPortNode)
 	OmniPath = rootOf(OmniPathNode)
 	GB300    = rootOf(GB300Node)
-	// NoRDMA has sysfs, but no RDMA. NoRDMACM is V100 without the module rdma_ucm.
+	// NoRDMA has sysfs, but no RDMA hardware. NoRDMACM is V100 without the module rdma_ucm.
 	NoRDMA   = rootOf(func() Node { return Node{NoRDMACM: true} })
 	NoRDMACM = rootOf(func() Node { return Node{NoRDMACM: true, HCAs: V100Node().HCAs} })
 )
@@ -284,10 +285,10 @@ func rootOf(node func() Node) func(testing.TB) string {
 	return func(t testing.TB) string { t.Helper(); return node().Files().Root(t) }
 }
 
-// IWARP returns the root of IWARPFiles in a temporary directory of the test.
+// IWARP writes IWARPFiles to a temporary directory of the test, and returns the directory.
 func IWARP(t testing.TB) string { return IWARPFiles().Root(t) }
 
-// All are the named nodes, for tests that use all of them.
+// All contains the named nodes, for tests that use all of them.
 var All = map[string]func(testing.TB) string{
 	"V100": V100, "A100": A100, "EightHCA": EightHCA, "SRIOV": SRIOV, "Renamed": Renamed, "EFA": EFA,
 	"SoftRoCE": SoftRoCE, "NoRDMA": NoRDMA, "NoRDMACM": NoRDMACM, "Broken": Broken,

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handovertest provides the peers of a handover for tests: a connection with both of its ends, and a fake
-// systemd that keeps the descriptors of a service. Tests on nodes use the real systemd.
+// Package handovertest provides fakes for tests of handovers: both ends of a connection, and a fake systemd that keeps
+// the file descriptors of a service. Tests on nodes use the real systemd.
 package handovertest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Pair returns a connection to a runtime, and the runtime's end of it. Both are closed when the test ends.
+// Pair returns the plugin's end and the runtime's end of a connection. Both ends are closed when the test ends.
 func Pair(t *testing.T) (connection, runtime *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -30,7 +30,7 @@ func Pair(t *testing.T) (connection, runtime *net.UnixConn) {
 	for i, fd := range fds {
 		file := os.NewFile(uintptr(fd), "")
 		conn, err := net.FileConn(file)
-		_ = file.Close() // the connection has a copy
+		_ = file.Close() // the connection has its own copy
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ type Systemd struct {
 	last   time.Time
 }
 
-// Start starts a Systemd that responds until the test ends. The test's process is its service.
+// Start starts a Systemd that responds until the test ends. The test's process acts as the service.
 func Start(t *testing.T) *Systemd {
 	t.Helper()
 	s := Hang(t)
@@ -56,7 +56,7 @@ func Start(t *testing.T) *Systemd {
 	return s
 }
 
-// Hang creates the socket of a systemd that does not read from it.
+// Hang creates the socket of a fake systemd that does not read from the socket.
 func Hang(t *testing.T) *Systemd {
 	t.Helper()
 	path := filepath.Join(scratch.Dir(t), "notify")
@@ -69,7 +69,7 @@ func Hang(t *testing.T) *Systemd {
 	return &Systemd{socket: socket, kept: map[string]*os.File{}}
 }
 
-// Kept calls a function with the descriptors that are kept. They do not change during the call.
+// Kept calls a function with the stored descriptors. The stored descriptors do not change during the call.
 func (s *Systemd) Kept(do func(kept map[string]*os.File)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Systemd) serve() {
 			s.kept[name] = descriptor(rights[:with])
 			s.last = time.Now()
 		case "FDSTOREREMOVE=1":
-			_ = s.kept[name].Close() // nil where there is none
+			_ = s.kept[name].Close() // closing a nil file is harmless
 			delete(s.kept, name)
 		case "BARRIER=1":
 			_ = descriptor(rights[:with]).Close()
@@ -107,7 +107,7 @@ func (s *Systemd) serve() {
 	}
 }
 
-// descriptor returns the file descriptor in a message; nil if it contains none.
+// descriptor returns the file descriptor in a message; nil if the message contains none.
 func descriptor(rights []byte) *os.File {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil || len(messages) == 0 {
