@@ -241,7 +241,7 @@ func TestAdmissionNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := regexp.MustCompile(`--name NAME .* by default, ([a-z-]+),`).FindStringSubmatch(help)
+	name := regexp.MustCompile(`--name NAME .* the default is ([a-z-]+),`).FindStringSubmatch(help)
 	if name == nil {
 		t.Fatalf("no default of --name in:\n%s", help)
 	}

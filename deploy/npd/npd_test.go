@@ -178,7 +178,7 @@ func TestNPDConditions(t *testing.T) {
 	set("1: DOWN", "2: Polling")
 	down := c.run(t, program, node)
 	want := maps.Clone(before)
-	want["RDMAHardwareProblem"] = "True: port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its lin..."
+	want["RDMAHardwareProblem"] = "True: port-active: HCA mlx5_0 port 1: The port is DOWN (Polling), and the port has ..."
 	if diff := cmp.Diff(want, down); diff != "" {
 		t.Errorf("with a port that is down, -want +got:\n%s", diff)
 	}
@@ -189,7 +189,7 @@ func TestNPDConditions(t *testing.T) {
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
 	if got := c.run(t, program,
-		empty)["RDMAContainerProblem"]; got != "Unknown: not checked: containers: the results list the reasons" {
+		empty)["RDMAContainerProblem"]; got != "Unknown: not checked: containers; for the reasons, see the results" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

@@ -2,15 +2,15 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs after the files are installed. Arguments: deb: configure [LAST CONFIGURED VERSION, even if it has been removed since]; rpm: 1 on
-# installation, 2 on upgrade. The script reports errors from systemd, but succeeds, because a half-configured package prevents apt from
-# installing anything else.
+# Runs after the files are installed. For a deb, the arguments are configure and the last configured version, even if that version has been
+# removed. For an rpm, the argument is 1 on installation and 2 on upgrade. The script reports errors from systemd, but succeeds, because a
+# half-configured package prevents apt from installing any other package.
 units="nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service"
 try() {
   "$@" || echo "rdma-spec: \"$*\" failed. The package is installed; see: systemctl status $units" >&2
 }
 case "$1 $2" in
-"configure " | "1 ") # the preset of the distribution or of an administrator decides
+"configure " | "1 ") # the preset from the distribution or an administrator decides whether the service is enabled
   if [ "$(systemctl is-enabled nri-rdma.service 2>/dev/null)" != masked ]; then
     try systemctl preset nri-rdma.service
   fi

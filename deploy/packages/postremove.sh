@@ -2,16 +2,18 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs after the files are removed. Arguments: deb: remove, then purge; rpm: 0 on removal, 1 on upgrade. The record of rdma-spec configure
-# stays in /var/lib/rdma-spec, because rdma-spec configure --revert needs it. No command here makes the removal fail.
+# Runs after the files are removed. For a deb, the argument is remove, and purge in a later run. For an rpm, the argument is 0 on removal
+# and 1 on upgrade. The record of rdma-spec configure stays in /var/lib/rdma-spec, because rdma-spec configure --revert needs the record. If
+# a command in this script fails, the removal still succeeds.
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload || echo 'rdma-spec: "systemctl daemon-reload" failed. The package is removed anyway.' >&2
 fi
-# The files that the service has written. Pods of a DaemonSet share this directory through mounts: they would not see a recreated directory.
+# Removes the files that the service has written. A DaemonSet's pods share this directory through mounts, and would not see a recreated
+# directory.
 forget() {
   if [ ! -e /run/rdma-spec/handover ]; then
     rm -f /run/rdma-spec/policy.yaml /run/rdma-spec/.policy.yaml*
-    rmdir /run/rdma-spec 2>/dev/null || true # others use the directory
+    rmdir /run/rdma-spec 2>/dev/null || true # other programs might still use the directory
   fi
 }
 case "$1" in
@@ -19,7 +21,7 @@ purge)
   rm -rf /etc/rdma-spec
   forget
   for unit in nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer; do
-    rm -f /etc/systemd/system/*.wants/$unit # it was enabled
+    rm -f /etc/systemd/system/*.wants/$unit # the link of an enabled unit
   done
   ;;
 0) forget ;;

@@ -15,8 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/chart"
 )
 
-// writeAll writes everything that a release has: the image, an archive and packages for each architecture, the chart,
-// daemonset.yaml with the release's image, the bills of materials, and the checksums of all of them.
+// writeAll writes all files of a release: the image, an archive and packages for each architecture, the chart,
+// daemonset.yaml with the release's image, the bills of materials, and the checksums of these files.
 func (r *release) writeAll() error {
 	if err := os.RemoveAll(r.output); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (r *release) writeAll() error {
 	return r.writeSums()
 }
 
-// writeManifest writes what kubectl apply -f takes: the base, and before it the namespace, which is the plugin's own.
+// writeManifest writes the manifest for kubectl apply -f: the plugin's own namespace, followed by the base.
 func (r *release) writeManifest() error {
 	var texts [][]byte
 	for _, file := range []string{"components/namespace/namespace.yaml", "base/daemonset.yaml"} {
@@ -69,12 +69,12 @@ func (r *release) writeManifest() error {
 	return r.write("daemonset.yaml", r.withImage(bytes.Join(texts, []byte("---\n"))))
 }
 
-// withImage puts the release's image into a plain manifest.
+// withImage sets the image in a plain manifest to the release's image.
 func (r *release) withImage(manifest []byte) []byte {
 	return bytes.ReplaceAll(manifest, []byte("image: rdma-spec:devel\n"), []byte("image: "+repository+":"+r.tag+"\n"))
 }
 
-// writeArchive writes the programs, the documentation, and the files for an installation by hand.
+// writeArchive writes an archive of the programs, the documentation, and the files for a manual installation.
 func (r *release) writeArchive(arch string) error {
 	top := fmt.Sprintf("rdma-spec_%s_linux_%s", r.version, arch)
 	var files []bundle.File
@@ -109,7 +109,7 @@ func (r *release) writeArchive(arch string) error {
 	return err
 }
 
-// writeTar writes files as a compressed archive, and returns its content.
+// writeTar writes files as a compressed archive, and returns the archive's content.
 func (r *release) writeTar(name string, files []bundle.File) ([]byte, error) {
 	text, err := bundle.Tar(files, r.date)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *release) writeTar(name string, files []bundle.File) ([]byte, error) {
 	return text, r.write(name, text)
 }
 
-// writeSums writes the SHA-256 sums of what was written, as sha256sum reads them.
+// writeSums writes the SHA-256 sums of the release's files, in the format that sha256sum reads.
 func (r *release) writeSums() error {
 	entries, err := os.ReadDir(r.output)
 	if err != nil {

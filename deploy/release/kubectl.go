@@ -13,8 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 )
 
-// writeKubectl writes an archive of kubectl rdma for each system that it was built for, and the manifest with which
-// krew, kubectl's manager of plugins, installs it from them.
+// writeKubectl writes an archive of kubectl rdma for each system for which make kubectl built it, and the manifest with
+// which krew, kubectl's plugin manager, installs kubectl rdma from these archives.
 func (r *release) writeKubectl() error {
 	dir := filepath.Join(r.root, "bin/kubectl")
 	systems, err := os.ReadDir(dir)
@@ -51,10 +51,11 @@ metadata:
 spec:
   version: v%s
   homepage: https://github.com/rdma-spec/rdma-spec
-  shortDescription: Look at RDMA on all nodes of a cluster
+  shortDescription: Check RDMA on all nodes of a cluster
   description: |
-    Lists the RDMA resources of all nodes and the pods that hold them, the HCAs, the containers
-    that lack memlock or IPC_LOCK, and what is wrong. All but the first ask the DaemonSet nri-rdma.
+    Lists the HCAs on all nodes, the containers that lack part of their grant, the faults, and the
+    RDMA resources with the pods to which these resources are allocated. All lists except the list
+    of resources need the DaemonSet nri-rdma.
   platforms:
 `
 

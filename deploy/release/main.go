@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes what people install from the programs that make has built: the container image, packages, the
-// Helm chart. It needs no daemon, no registry and no network, and makes the same bytes of the same programs.
+// Command release creates the files of a release from the programs that make has built, such as the container image,
+// packages, and the Helm chart. The command needs no daemon, no registry, and no network. The files are reproducible.
 package main
 
 import (
@@ -30,30 +30,31 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "release", Short: "Make the files that people install", SilenceUsage: true,
+	cmd := &cobra.Command{Use: "release", Short: "Create the files of a release", SilenceUsage: true,
 		SilenceErrors: true}
 	cmd.AddCommand(
-		newMakeCommand("image", "Make the container image: the directory image (an OCI layout) and image.tar", "bin",
+		newMakeCommand("image", "Create the container image: image (an OCI layout) and image.tar", "bin",
 			(*release).writeImage),
-		newMakeCommand("packages", "Make a deb and an rpm for each architecture", "bin/packages",
+		newMakeCommand("packages", "Create a deb and an rpm package for each architecture", "bin/packages",
 			(*release).writePackages),
-		newMakeCommand("all", "Make everything that a release has, and nothing else in the directory", "bin/release",
+		newMakeCommand("all", "Empty the output directory, and create all files of a release in it", "bin/release",
 			(*release).writeAll),
 		newDigestsCommand(), newPushCommand())
 	return cmd
 }
 
-// flags are what all commands that make something have.
+// flags are the flags that all commands that create files have.
 type flags struct{ root, version, date, output, key string }
 
 func (f *flags) add(cmd *cobra.Command, output string) {
 	cmd.Flags().StringVar(&f.root, "root", ".",
-		"the repository's root `FOLDER`, whose bin/amd64 and bin/arm64 contain the programs")
-	cmd.Flags().StringVar(&f.version, "version", "", "the `VERSION` that git describe prints")
+		"the repository's root `DIRECTORY`, with the programs in bin/amd64 and bin/arm64")
+	cmd.Flags().StringVar(&f.version, "version", "", "the release's `VERSION`, as git describe prints it")
 	cmd.Flags().StringVar(&f.date, "date", os.Getenv("SOURCE_DATE_EPOCH"),
-		"the time of all files, in `SECONDS` since 1970")
-	cmd.Flags().StringVar(&f.key, "key", "", "the `FILE` of the OpenPGP key, without a passphrase, that signs deb and rpm")
-	cmd.Flags().StringVar(&f.output, "output", output, "the `FOLDER` to write to, below the root")
+		"the modification time of all files, in `SECONDS` since 1970")
+	cmd.Flags().StringVar(&f.key, "key", "",
+		"the `FILE` with the passphrase-free OpenPGP key that signs deb and rpm packages")
+	cmd.Flags().StringVar(&f.output, "output", output, "the `DIRECTORY` to write to, relative to --root")
 }
 
 func (f *flags) read() (*release, error) {
@@ -71,7 +72,7 @@ func (f *flags) read() (*release, error) {
 	return r, err
 }
 
-// newMakeCommand is a command that makes something of a release.
+// newMakeCommand returns a command that creates files of a release.
 func newMakeCommand(use, short, output string, write func(*release) error) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
@@ -91,7 +92,7 @@ func newMakeCommand(use, short, output string, write func(*release) error) *cobr
 func newDigestsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "digests LAYOUT",
-		Short: "Print each architecture of an image with the digest of its manifest, to attest something to it",
+		Short: "Print each architecture of an image with its manifest's digest, for attestations",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			digests, err := image.Digests(args[0])
@@ -106,7 +107,7 @@ func newDigestsCommand() *cobra.Command {
 func newPushCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "push LAYOUT REFERENCE",
-		Short: "Copy an image to a registry, logged in as podman or docker is, and print its digest",
+		Short: "Copy an image to a registry, with the login of podman or docker, and print its digest",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pushed, err := image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain),

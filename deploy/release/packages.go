@@ -24,13 +24,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 )
 
-// writePackages writes a deb and an rpm for each architecture, as deploy/packages/nfpm.yaml says.
+// writePackages writes a deb and an rpm package for each architecture, as deploy/packages/nfpm.yaml defines.
 func (r *release) writePackages() error {
 	work, err := os.MkdirTemp("", "package-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // in the temporary directory: nothing is lost
+	defer func() { _ = os.RemoveAll(work) }() // only temporary files
 	if err := r.stage(work); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (r *release) writePackages() error {
 	return r.writePublicKey()
 }
 
-// writePublicKey writes the public part of the key that signs the packages, for who verifies them.
+// writePublicKey writes the public part of the key that signs the packages, so that users can verify the packages.
 func (r *release) writePublicKey() error {
 	private, err := os.ReadFile(r.key)
 	if err != nil {
@@ -100,8 +100,8 @@ func (r *release) writePackage(format string, variables map[string]string) error
 	if err != nil {
 		return err
 	}
-	// A pre-release has a tilde, so that it sorts before the release. Forges rename files with a tilde, and the checksums
-	// would not fit.
+	// The version of a pre-release contains a tilde, so that it sorts before the release. GitHub and similar sites rename
+	// files with a tilde, and SHA256SUMS would not list the new names.
 	var packed bytes.Buffer
 	if err := packager.Package(info, &packed); err != nil {
 		return err
@@ -109,14 +109,14 @@ func (r *release) writePackage(format string, variables map[string]string) error
 	return r.write(strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-"), packed.Bytes())
 }
 
-// stage puts what is made for packages of any architecture into a directory.
+// stage writes the generated files that are the same for packages of all architectures to a directory.
 func (r *release) stage(dir string) error {
 	units, err := bundle.Dir(filepath.Join(r.root, "deploy/systemd"))
 	if err != nil {
 		return err
 	}
 	for _, f := range units {
-		// What is installed by hand is in /usr/local.
+		// The unit files refer to the programs of a manual installation, in /usr/local/bin.
 		text := strings.ReplaceAll(string(f.Content), "/usr/local/bin/", "/usr/bin/")
 		if err := r.put(filepath.Join(dir, f.Name), []byte(text)); err != nil {
 			return err
@@ -148,8 +148,8 @@ func (r *release) stage(dir string) error {
 	}
 	var page bytes.Buffer
 	err = doc.GenMan(&cobra.Command{
-		Use: "nri-rdma", Short: "NRI plugin that gives RDMA containers what they need", DisableAutoGenTag: true,
-		Long: "```\n" + string(help) + "```\n", Run: func(*cobra.Command, []string) {},
+		Use: "nri-rdma", Short: "NRI plugin that grants memlock, IPC_LOCK, and devices to RDMA containers",
+		DisableAutoGenTag: true, Long: "```\n" + string(help) + "```\n", Run: func(*cobra.Command, []string) {},
 	}, &doc.GenManHeader{Section: "8", Source: "rdma-spec " + r.tag, Date: &r.date}, &page)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r *release) stage(dir string) error {
 	return nil
 }
 
-// put writes a file of the release's time.
+// put writes a file with the release's date as its modification time.
 func (r *release) put(file string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -177,11 +177,11 @@ func (r *release) put(file string, content []byte) error {
 	return os.Chtimes(file, r.date, r.date)
 }
 
-// run runs a program of the release on this machine.
+// run runs one of the release's programs on this machine.
 func (r *release) run(command ...string) ([]byte, error) {
 	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("packages have the help of their programs, which run on Linux, not on %s: make them there",
-			runtime.GOOS)
+		return nil, fmt.Errorf("packages contain the output of Linux programs, which do not run on %s: "+
+			"create packages on Linux", runtime.GOOS)
 	}
 	cmd := exec.Command(filepath.Join(r.root, "bin", runtime.GOARCH, command[0]), command[1:]...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix()))

@@ -18,16 +18,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
 )
 
-// repository is where the project publishes its image. Its tags are versions.
+// repository is the repository to which the project publishes its image. The image's tags are versions.
 const repository = "ghcr.io/rdma-spec/rdma-spec"
 
-// architectures are those of the programs. Each is built into a directory of its name below bin.
+// architectures lists the architectures of the programs. The programs for each architecture are in a directory below
+// bin that has the architecture's name.
 var architectures = []struct {
 	name    string
 	machine elf.Machine
 }{{"amd64", elf.EM_X86_64}, {"arm64", elf.EM_AARCH64}}
 
-// programs are the names of all programs, and imagePrograms of those in the image, which a cluster's nodes run.
+// programs lists the names of all programs. imagePrograms lists the programs in the image, which runs on a cluster's
+// nodes.
 var (
 	programs      = []string{"nri-rdma", "rdma-hook", "rdma-spec"}
 	imagePrograms = []string{"nri-rdma", "rdma-spec"}
@@ -36,14 +38,14 @@ var (
 // release is one version of the project.
 type release struct {
 	root, output string
-	tag          string    // as git describe prints it
-	version      string    // the same as a semantic version
+	tag          string    // as printed by git describe
+	version      string    // the tag as a semantic version
 	date         time.Time // of every file
-	key          string    // the file of the OpenPGP key for deb and rpm; "" leaves them without a signature
+	key          string    // the file of the OpenPGP key that signs deb and rpm; if empty, the packages are not signed
 	programs     map[string][]bundle.File
 }
 
-// newRelease reads the programs.
+// newRelease reads the programs for all architectures, and returns the release.
 func newRelease(root, output, tag string, date time.Time) (*release, error) {
 	r := &release{root: root, output: output, tag: tag, version: semantic(tag), date: date,
 		programs: map[string][]bundle.File{}}
@@ -63,20 +65,20 @@ func newRelease(root, output, tag string, date time.Time) (*release, error) {
 	return r, os.MkdirAll(output, 0o755)
 }
 
-// isFor returns an error where a program is not one for Linux on this machine.
+// isFor returns an error if a program is not a Linux program for the given machine.
 func isFor(machine elf.Machine, program []byte) error {
 	header, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
-		return fmt.Errorf("not a program for Linux: %w", err)
+		return fmt.Errorf("not a Linux program: %w", err)
 	}
 	if header.Machine != machine {
-		return fmt.Errorf("a program for %s, not %s", header.Machine, machine)
+		return fmt.Errorf("the program is for %s, not for %s", header.Machine, machine)
 	}
 	return nil
 }
 
-// semantic makes a semantic version of what git describe prints: v1.2.3, v1.2.3-4-gabcdef0-dirty, or abcdef0 where
-// there is no tag.
+// semantic converts the output of git describe to a semantic version. The output is v1.2.3, v1.2.3-4-gabcdef0-dirty,
+// or, without a tag, abcdef0.
 func semantic(tag string) string {
 	if version, ok := strings.CutPrefix(tag, "v"); ok &&
 		regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(version) {
@@ -85,7 +87,7 @@ func semantic(tag string) string {
 	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z.-]+`).ReplaceAllString(tag, "-")
 }
 
-// writeImage writes the image as a layout, and as an archive of it.
+// writeImage writes the image as an OCI layout, and as an archive of this layout.
 func (r *release) writeImage() error {
 	dir := filepath.Join(r.output, "image")
 	contents := map[string][]bundle.File{}

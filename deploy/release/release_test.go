@@ -227,7 +227,7 @@ func TestWriteImage_platforms(t *testing.T) {
 		}
 	}
 	_, err = newRelease(root, scratch.Dir(t), "v1.2.3", time.Unix(0, 0))
-	if err == nil || !strings.HasSuffix(err.Error(), "bin/amd64/nri-rdma: a program for EM_AARCH64, not EM_X86_64: run make amd64") {
+	if err == nil || !strings.HasSuffix(err.Error(), "bin/amd64/nri-rdma: the program is for EM_AARCH64, not for EM_X86_64: run make amd64") {
 		t.Errorf("programs of another machine: %v", err)
 	}
 }

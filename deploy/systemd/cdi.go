@@ -5,8 +5,8 @@ package systemd
 
 import "embed"
 
-// CDI has what keeps a node's CDI file right: rdma-spec-cdi.service, rdma-spec-cdi.timer, and the udev rule
-// 90-rdma-spec-cdi.rules.
+// CDI contains the files that keep a node's CDI file up to date: rdma-spec-cdi.service, rdma-spec-cdi.timer, and the
+// udev rule 90-rdma-spec-cdi.rules.
 //
 //go:embed rdma-spec-cdi.service rdma-spec-cdi.timer 90-rdma-spec-cdi.rules
 var CDI embed.FS

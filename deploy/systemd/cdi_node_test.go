@@ -58,7 +58,7 @@ func testCDIUnits(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1").Run() })
 	const soon = 2 * time.Second
 	gone, back := time.Hour, time.Hour
-	for range 3 { // a busy host has three tries: a wait that is ours is in each
+	for range 3 { // three tries, for a busy host: a wait that rdma-spec causes is in each
 		gone = min(gone, waits(t, rxe1, false, "rdma", "link", "del", "rxe1"))
 		back = min(back, waits(t, rxe1, true, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1"))
 		if gone <= soon && back <= soon {

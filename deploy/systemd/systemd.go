@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd has the unit of the plugin's service, for `rdma-spec configure plugin`.
+// Package systemd contains the plugin's systemd unit, for `rdma-spec configure plugin`.
 package systemd
 
 import _ "embed"

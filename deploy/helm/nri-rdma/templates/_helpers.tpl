@@ -2,7 +2,7 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of all objects of a release in its namespace. */}}
+{{/* The name that all objects of a release share in the release's namespace. */}}
 {{- define "nri-rdma.fullname" -}}
 {{- $name := include "nri-rdma.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
@@ -13,7 +13,7 @@
 {{- .Values.namespaceOverride | default .Release.Namespace }}
 {{- end }}
 
-{{/* The labels by which the DaemonSet finds its pods. They cannot be changed later. */}}
+{{/* The labels by which the DaemonSet selects its pods. The labels are immutable. */}}
 {{- define "nri-rdma.selectorLabels" -}}
 {{- toYaml (dict "app.kubernetes.io/name" (include "nri-rdma.name" .) "app.kubernetes.io/instance" .Release.Name) }}
 {{- end }}
@@ -22,13 +22,13 @@
 {{- .Values.serviceAccount.name | default (ternary (include "nri-rdma.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
-{{/* The labels of pods. kubectl rdma finds pods by part-of, regardless of their names. */}}
+{{/* The labels of the plugin's pods. kubectl rdma finds the pods by the label part-of, regardless of the pods' names. */}}
 {{- define "nri-rdma.podLabels" -}}
 {{- $ours := include "nri-rdma.selectorLabels" . | fromYaml -}}
 {{- toYaml (merge $ours (dict "app.kubernetes.io/part-of" "rdma-spec") (.Values.podLabels | default dict) (.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{/* The labels of an object: those of the context, and additional ones. */}}
+{{/* The labels of an object. The argument is a list: the root context, and additional labels. */}}
 {{- define "nri-rdma.labels" -}}
 {{- $ := index . 0 -}}
 {{- $ours := include "nri-rdma.selectorLabels" $ | fromYaml -}}
@@ -38,14 +38,14 @@
 {{- toYaml (merge $ours $standard (index . 1 | default dict) ($.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{/* The image of both programs. The first part of its name is a registry if it contains a dot or a port, or is localhost. */}}
+{{/* The image that contains both programs. The first part of the image's name is a registry if this part contains a dot or a port, or is localhost. */}}
 {{- define "nri-rdma.image" -}}
 {{- $i := .Values.image -}}
 {{- with .Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $i.repository "" }}
 {{- else }}{{ $i.repository }}{{ end }}{{ if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{/* The directory of the runtime's sockets. The plugin looks for them at the same path below /host. */}}
+{{/* The directory of the runtime's sockets. The plugin looks for the sockets at the same path below /host. */}}
 {{- define "nri-rdma.runtimeDir" -}}
 {{- get (dict "containerd" "/run/containerd" "crio" "/run/crio" "k3s" "/run/k3s/containerd" "rke2" "/run/k3s/containerd"
   "microk8s" "/var/snap/microk8s/common/run" "k0s" "/run/k0s") .Values.runtime }}
@@ -60,14 +60,15 @@
 {{- .Values.seLinuxType | default (ternary "spc_t" "" .Values.openshift.enabled) }}
 {{- end }}
 
-{{/* The probes. Ready means that the plugin can look up device numbers, and is either registered with the runtime or waiting for a registered
-plugin to exit. The probes tolerate a busy node: during an update, an old pod that is unready is deleted before the new one is ready, and containers are
-then created without the plugin. */}}
+{{/* The probes. The container is ready if the plugin can look up device numbers, and is either registered with the runtime or waiting for a
+registered plugin to exit. The probes tolerate a busy node: during an update, Kubernetes deletes an old pod that is unready before the new pod is
+ready, and the runtime then creates containers without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 {{- $name := index . 1 -}}
 {{- if (index . 0).Values.hostNetwork -}}
-# The probe runs a command: a port would be a port of the node, which two pods cannot share. There is no liveness probe, because it would
-# fail whenever the runtime hangs. A pod is unready after five minutes of failures, because a restart of the runtime takes less.
+# The readiness probe runs a command, because an HTTP port would be a port of the node, which two pods cannot share. The container has no
+# liveness probe, because a liveness probe would fail whenever the runtime hangs. A pod becomes unready only after five minutes of failures,
+# because a restart of the runtime takes less time.
 readinessProbe:
   exec:
     command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/{{ $name }}.sock]
@@ -91,7 +92,7 @@ livenessProbe:
 {{- end }}
 {{- end }}
 
-{{/* Secrets, in Kubernetes' format or as names. */}}
+{{/* The Secrets for pulling the image, each as an object with a name, or as only a name. */}}
 {{- define "nri-rdma.imagePullSecrets" -}}
 {{- range concat (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) }}
 - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
@@ -106,18 +107,18 @@ seccompProfile:
 {{- if include "nri-rdma.seLinuxType" . }}
 seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- else }}
-# If SELinux is in enforcing mode, ordinary containers cannot open the sockets:
+# If SELinux is in enforcing mode, ordinary containers cannot open the sockets. To allow access, uncomment this line:
 # seLinuxOptions: {type: spc_t}
 {{- end }}
 {{- end }}
 
-{{/* The variables that name the DaemonSet of plugin and validator, and those that a user adds. */}}
+{{/* The environment variables of the plugin and the validator: the pod's namespace, pod name, and node, and the variables that a user adds. */}}
 {{- define "nri-rdma.env" -}}
 - name: NRI_RDMA_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: NRI_RDMA_POD
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
-# For the commands that the log prints.
+# The log prints commands that contain this node name.
 - name: NRI_RDMA_NODE
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 {{- with .Values.extraEnv }}
@@ -125,7 +126,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- end }}
 {{- end }}
 
-{{/* The mounts through which plugin, validator, and rdma-spec see the node. */}}
+{{/* The mounts through which the plugin, the validator, and rdma-spec see the node. */}}
 {{- define "nri-rdma.mounts" -}}
 - name: nri
   mountPath: /var/run/nri
@@ -150,7 +151,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   readOnly: true
 {{- end }}
 
-{{/* The mounts of the policy, and of what processes of plugin and validator leave to their successors. */}}
+{{/* The mounts of the policy, and of the directory through which the plugin and the validator hand over to their replacements. */}}
 {{- define "nri-rdma.ownMounts" -}}
 - name: config
   mountPath: /etc/rdma-spec
@@ -163,17 +164,18 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- end }}
 {{- end }}
 
-{{/* The annotation of the pod template that contains the policy. So each change is a rollout, and a rollback reverts it. */}}
+{{/* The annotation of the pod template that contains the policy. Because of this annotation, each change to the policy is a rollout, and a rollback
+reverts the change. */}}
 {{- define "nri-rdma.policyKey" -}}
 rdma-spec.github.io/policy
 {{- end }}
 
-{{/* The policy without added defaults, because an older plugin may not know a key. */}}
+{{/* The policy without added defaults, because an older plugin might not know the key of a default. */}}
 {{- define "nri-rdma.policy" -}}
 {{ toYaml .Values.config }}
 {{ end }}
 
-{{/* The additional mounts of rdma-spec status: processes, and the runtime's socket. */}}
+{{/* The additional mounts that rdma-spec status needs: processes and the runtime's socket. */}}
 {{- define "nri-rdma.statusMounts" -}}
 - name: proc
   mountPath: /host/proc
@@ -190,14 +192,14 @@ rdma-spec.github.io/policy
 {{- end }}
 {{- end }}
 
-{{/* The volumes of these mounts. */}}
+{{/* The volumes of the node's directories that the plugin, the validator, and rdma-spec mount. */}}
 {{- define "nri-rdma.volumes" -}}
-# The directory, not the socket, because the runtime creates a new socket each time it starts.
+# The pod mounts the directory instead of the socket, because the runtime creates a new socket each time it starts.
 - name: nri
   hostPath:
     path: /var/run/nri
     type: {{ ternary "DirectoryOrCreate" "Directory" .Values.configureNRI.enabled }}
-# Only the parts of sysfs that contain the HCAs, without, for example, the control groups.
+# The pod mounts only the parts of sysfs that contain the HCAs, and not, for example, the control groups.
 - name: sys-class
   hostPath:
     path: /sys/class
@@ -206,54 +208,55 @@ rdma-spec.github.io/policy
   hostPath:
     path: /sys/devices
     type: Directory
-# To look up device numbers. Without this directory, the plugin cannot tell which containers have a verbs device, so it is not ready.
+# The plugin looks up device numbers in this directory. Without this directory, the plugin cannot tell which containers have a verbs device,
+# so the plugin is not ready.
 - name: sys-dev
   hostPath:
     path: /sys/dev
     type: Directory
-# To find out whether each HCA can be used in only one network namespace.
+# In this directory, the plugin reads whether each HCA can be used in only one network namespace.
 - name: sys-module
   hostPath:
     path: /sys/module
     type: Directory
-# The whole of /dev, because /dev/infiniband appears and disappears with the drivers. The plugin reads the metadata of device nodes, but
-# does not open them. The pod's device cgroup would not allow that.
+# The pod mounts the whole of /dev, because /dev/infiniband appears and disappears with the drivers. The plugin reads the metadata of device
+# nodes, but does not open the devices. The pod's device cgroup would not allow the plugin to open them.
 - name: dev
   hostPath:
     path: /dev
     type: Directory
-# For rules by resource: the kubelet reports the resources of each container.
+# For rules that match resources, the plugin asks the kubelet for the resources of each container, through this directory.
 - name: pod-resources
   hostPath:
     path: {{ include "nri-rdma.kubeletRoot" . }}/pod-resources
     type: Directory
-# The limits of processes, which the plugin can read without hostPID: the limits of CRI-O's containers, to confirm their grants, and the
-# runtime's own limit, above which no container starts.
+# The plugin reads the limits of processes, which needs no hostPID. The plugin reads the limits of CRI-O's containers to confirm their
+# grants. The plugin also reads the runtime's own limit, because no container starts with a limit above the runtime's limit.
 - name: proc
   hostPath:
     path: /proc
     type: Directory
 {{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
-# For rdma-spec in the pod. The plugin itself uses only NRI with CRI-O.
+# Only rdma-spec in the pod uses this directory. With CRI-O, the plugin itself uses only NRI.
 - name: crio
   hostPath:
     path: /run/crio
     type: Directory
 {{- else if ne .Values.privileges "adjust" }}
-# For CAP_IPC_LOCK, through containerd's own API.
+# The plugin grants CAP_IPC_LOCK through containerd's own API, whose socket is in this directory.
 - name: containerd
   hostPath:
     path: {{ include "nri-rdma.runtimeDir" . }}
     type: Directory
 {{- end }}
-# The policy in force, which the plugin writes and rdma-spec reads.
+# The plugin writes the policy in force to this directory, and rdma-spec reads the policy.
 - name: policy
   hostPath:
     path: /run/rdma-spec
     type: DirectoryOrCreate
 {{- end }}
 
-{{/* The volumes that only plugin and validator use. */}}
+{{/* The volumes that only the plugin and the validator use. */}}
 {{- define "nri-rdma.ownVolumes" -}}
 - name: config
   projected:
@@ -273,24 +276,25 @@ rdma-spec.github.io/policy
           name: {{ include "nri-rdma.fullname" . }}
           items: [{key: doctor.yaml, path: doctor.yaml}]
       {{- end }}
-# The policies that were last in force, which persist across reboots. The parent directory contains the record of rdma-spec configure.
+# This directory keeps the policies that were last in force, even across reboots. The parent directory contains the record of rdma-spec
+# configure.
 - name: kept
   hostPath:
     path: /var/lib/rdma-spec/inforce
     type: DirectoryOrCreate
-# The directory through which a plugin hands over to its replacement. Only the plugins of this release share it.
+# Through this directory, a plugin hands over to its replacement. Only the plugins of this release share the directory.
 - name: handover
   hostPath:
     path: /run/rdma-spec/handover/{{ include "nri-rdma.namespace" . }}.{{ include "nri-rdma.fullname" . }}
     type: DirectoryOrCreate
 {{- if .Values.hostNetwork }}
-# The directory through which the kubelet's probes check whether the plugin and the validator are ready.
+# Through this directory, the kubelet's probes check whether the plugin and the validator are ready.
 - name: sockets
   emptyDir: {sizeLimit: 1Mi}
 {{- end }}
 {{- end }}
 
-{{/* A list of words in CEL. The schema forbids quotes in them. */}}
+{{/* Formats a list of words for CEL. The chart's schema forbids quotes in the words. */}}
 {{- define "nri-rdma.words" -}}
 [{{ range $i, $word := . }}{{ if $i }}, {{ end }}"{{ $word }}"{{ end }}]
 {{- end }}

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle packs files so that the same files are always the same bytes: sorted, owned by root, all of one time.
+// Package bundle packs files reproducibly: all archives of the same files are identical. The files in an archive are
+// sorted, belong to root, and have the same modification time.
 package bundle
 
 import (
@@ -16,14 +17,14 @@ import (
 	"time"
 )
 
-// File is a file of an archive.
+// File is a file in an archive.
 type File struct {
 	Name    string // relative, with slashes
 	Mode    int64
 	Content []byte
 }
 
-// Tar returns the files as an uncompressed tar, with the directories that they are in. The files are sorted by name.
+// Tar returns the files and their directories as an uncompressed tar archive. The files are sorted by name.
 func Tar(files []File, modified time.Time) ([]byte, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
@@ -54,7 +55,7 @@ func Tar(files []File, modified time.Time) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// parents returns the directories of a file, the top one first.
+// parents returns the parent directories of a file, beginning with the top directory.
 func parents(name string) (all []string) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		all = append(all, dir)
@@ -63,7 +64,7 @@ func parents(name string) (all []string) {
 	return all
 }
 
-// Gzip compresses a text. The header has no name and no time.
+// Gzip compresses a text. The gzip header contains no name and no time.
 func Gzip(text []byte) ([]byte, error) {
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.DefaultCompression)
@@ -77,13 +78,13 @@ func Gzip(text []byte) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// Read returns a file of the host under a name.
+// Read reads a file on the host, and returns it with the given name and mode.
 func Read(file, name string, mode int64) (File, error) {
 	content, err := os.ReadFile(file)
 	return File{name, mode, content}, err
 }
 
-// Dir returns all regular files below a directory of the host, with mode 0644, but those of hidden directories.
+// Dir returns all regular files below a directory on the host, with mode 0644. It skips hidden directories.
 func Dir(dir string) (files []File, err error) {
 	err = filepath.WalkDir(dir, func(file string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && file != dir {

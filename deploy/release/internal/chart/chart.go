@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart makes the Helm chart's package. Its tests render it with Helm's own library, and write what is made of
-// that: the plain manifests in deploy, the schema of its values, and the table of its README.md.
+// Package chart creates the Helm chart's package. The package's tests render the chart with Helm's own library. From
+// the chart, the tests generate the plain manifests in deploy, the schema of the chart's values, and the table in the
+// chart's README.md.
 package chart
 
 import (
@@ -16,14 +17,14 @@ import (
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 )
 
-// Dir is where the chart is in the repository.
+// Dir is the chart's directory in the repository.
 const Dir = "deploy/helm/nri-rdma"
 
-// Load reads the chart of the repository with this top directory.
+// Load reads the chart from the repository in the directory root.
 func Load(root string) (*chart.Chart, error) { return loader.LoadDir(filepath.Join(root, Dir)) }
 
-// Package writes the chart of a version as an archive to a directory, and returns its path. All its files are of one
-// time.
+// Package writes an archive of the chart with the given version to a directory, and returns the archive's path. All
+// files in the archive have the same modification time.
 func Package(root, dir, version, appVersion string, date time.Time) (string, error) {
 	c, err := Load(root)
 	if err != nil {
@@ -36,7 +37,7 @@ func Package(root, dir, version, appVersion string, date time.Time) (string, err
 	c.StampModTimes(date)
 	file, err := chartutil.Save(c, dir)
 	if err != nil {
-		return "", fmt.Errorf("the chart's package: %w", err)
+		return "", fmt.Errorf("write the chart's package: %w", err)
 	}
 	return file, nil
 }

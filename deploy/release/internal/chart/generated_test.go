@@ -82,7 +82,7 @@ func valuesTable(t *testing.T) string {
 	if err := yaml.Unmarshal([]byte(read(t, Dir+"/values.yaml")), &document); err != nil {
 		t.Fatal(err)
 	}
-	rows := "| value | default | what it is |\n|---|---|---|\n"
+	rows := "| value | default | description |\n|---|---|---|\n"
 	var add func(prefix string, mapping *yaml.Node)
 	add = func(prefix string, mapping *yaml.Node) {
 		for i := 0; i < len(mapping.Content); i += 2 {

@@ -342,8 +342,8 @@ func TestNotes(t *testing.T) {
 		// no command that needs the runtime's socket
 		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find faults on a node",
 		"{configMap: policy-7}":                          "The policy is in the ConfigMap policy-7.",
-		"{repair: {enabled: true}}":                      "The container repair raises the limit of older RDMA containers.",
-		"{repair: {enabled: true, dryRun: true}}":        "Recreate older pods, or raise",
+		"{repair: {enabled: true}}":                      "The container named repair raises memlock for older RDMA containers.",
+		"{repair: {enabled: true, dryRun: true}}":        "recreate the pods, or raise",
 	} {
 		if notes := render(t, values)["NOTES.txt"]; !strings.Contains(notes, want) {
 			t.Errorf("with %s the notes do not say %q:\n%s", values, want, notes)

@@ -128,8 +128,8 @@ func TestChecks_largePolicy(t *testing.T) {
 	render(t, config(240))
 	_, err := try(t, config(280))
 	for _, want := range []string{"config has 17 KiB", "the limit is 16 KiB",
-		"an immutable ConfigMap with the policy as config.yaml, and set the value configMap to its name",
-		"only another name rolls out the DaemonSet. To be able to roll back, keep the old ConfigMaps"} {
+		"an immutable ConfigMap with the policy under the key config.yaml, and set the value configMap to the ConfigMap's name",
+		"only a different name rolls out the DaemonSet. To be able to roll back, keep the old ConfigMaps"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a policy of 17 KiB: %v, want %q", err, want)
 		}
@@ -261,24 +261,24 @@ func TestChecksSayWhy(t *testing.T) {
 			"crio, not k3s",
 		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both select the nodes",
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
-		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror becomes a part " +
-			"of the image's name, so it must be a registry's host and path, without a scheme: for example, r.example.com/mirror",
-		"{image: {repository: 'oci://r.example.com/x'}}": "image.repository: oci://r.example.com/x is the name of an image, so it " +
-			"must have no scheme: for example, r.example.com/x",
-		"{image: {repository: 'https://r.example.com:5000/x:V1'}}": "must have no scheme",
+		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror contains a " +
+			"scheme, but an image's name has no scheme: set global.imageRegistry: r.example.com/mirror",
+		"{image: {repository: 'oci://r.example.com/x'}}": "image.repository: oci://r.example.com/x contains a scheme, but an " +
+			"image's name has no scheme: set image.repository: r.example.com/x",
+		"{image: {repository: 'https://r.example.com:5000/x:V1'}}": "an image's name has no scheme",
 		"{image: {repository: 'r.example.com:5000/x:V1'}}": "r.example.com:5000/x:V1 contains a tag, but the chart appends a tag or a digest: " +
-			"set image.repository: r.example.com:5000/x, and image.tag: V1",
+			"set image.repository: r.example.com:5000/x and image.tag: V1",
 		"{image: {repository: 'r.example.com/x@" + digest + "'}}": "contains a digest, but the chart appends a tag or a digest: " +
-			"set image.repository: r.example.com/x, and image.digest: " + digest,
+			"set image.repository: r.example.com/x and image.digest: " + digest,
 		"{image: {tag: 'v1.2.3@" + digest + "'}}":            "image.tag: v1.2.3@" + digest + " contains a digest: set image.digest: " + digest + ", which overrides the tag",
-		"{alerts: {enabled: true, disabled: [NRIRDMAPort]}}": "alerts.disabled: there is no alert NRIRDMAPort",
+		"{alerts: {enabled: true, disabled: [NRIRDMAPort]}}": "alerts.disabled: no alert has the name NRIRDMAPort",
 		"{hostNetwork: true, doctor: {enabled: true}}":       "doctor.enabled does not work with hostNetwork",
 		"{hostNetwork: true, podMonitor: {enabled: true}}":   "podMonitor.enabled with hostNetwork needs hostNetworkMetrics",
 		"{hostNetwork: true, alerts: {enabled: true}}":       "alerts.enabled with hostNetwork needs hostNetworkMetrics",
-		"{hostNetwork: true, hostNetworkMetrics: '127.0.0.1:9797', podMonitor: {enabled: true}}": "podMonitor.enabled needs a " +
-			"hostNetworkMetrics that Prometheus can reach, such as :9797, not 127.0.0.1:9797",
+		"{hostNetwork: true, hostNetworkMetrics: '127.0.0.1:9797', podMonitor: {enabled: true}}": "podMonitor.enabled needs an " +
+			"address in hostNetworkMetrics that Prometheus can reach, such as :9797, not 127.0.0.1:9797",
 		"{hostNetworkMetrics: ':9797'}":             "hostNetworkMetrics needs hostNetwork: true",
-		"{podMonitor: {enabled: true}}":             "podMonitor.enabled needs networkPolicy.namespaces: the namespace of Prometheus",
+		"{podMonitor: {enabled: true}}":             "podMonitor.enabled needs the namespace of Prometheus in networkPolicy.namespaces",
 		"{configMap: mine, config: {memlock: 1Gi}}": "config and configMap both contain the policy",
 		"{config: {rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}}": "config.rules[1].name: a is " +
 			"also the name of an earlier rule",

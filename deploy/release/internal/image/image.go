@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image makes the container image that the DaemonSet runs: both programs from scratch, for each platform,
-// without a daemon and without a registry. The same programs are always the same image.
+// Package image builds the container image that the DaemonSet runs. The image contains only nri-rdma and rdma-spec, for
+// each platform. The build needs no daemon and no registry, and is reproducible.
 package image
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 )
 
-// Dir is where the programs are in the image.
+// Dir is the directory of the programs in the image.
 const Dir = "/usr/local/bin"
 
 // Entrypoint is the program that a container of the image runs.
 const Entrypoint = Dir + "/nri-rdma"
 
-// Options are what an image is made of.
+// Options are the inputs of an image.
 type Options struct {
-	Name     string                   // as in registry.example.com/rdma-spec:v1.2.3
+	Name     string                   // for example, registry.example.com/rdma-spec:v1.2.3
 	Version  string                   // for the labels
-	Created  time.Time                // of every file as well
-	Programs map[string][]bundle.File // by architecture: amd64, arm64; named without a directory
+	Created  time.Time                // also the modification time of every file
+	Programs map[string][]bundle.File // by architecture (amd64, arm64); the names contain no directory
 }
 
-// platforms are the architectures in their order in the index.
+// platforms lists the architectures in the order in which the index lists them.
 var platforms = []string{"amd64", "arm64"}
 
 // Index returns the image for all platforms.
@@ -61,7 +61,7 @@ func Index(o Options) (v1.ImageIndex, error) {
 	}
 	annotated, ok := mutate.Annotations(index, labels(o)).(v1.ImageIndex)
 	if !ok {
-		return nil, fmt.Errorf("an index with annotations is %T", annotated)
+		return nil, fmt.Errorf("the index with annotations has the type %T, want an ImageIndex", annotated)
 	}
 	return annotated, nil
 }
@@ -95,7 +95,7 @@ func build(o Options, arch string) (v1.Image, error) {
 	}})
 }
 
-// labels are what the image specification calls pre-defined annotation keys.
+// labels returns the image's labels. The keys are the pre-defined annotation keys of the OCI image specification.
 func labels(o Options) map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":    "rdma-spec",
@@ -106,7 +106,8 @@ func labels(o Options) map[string]string {
 	}
 }
 
-// Write replaces a directory by an OCI layout of the image. Tools that import the layout give the image its name.
+// Write replaces a directory with an OCI layout of the image. When a tool imports the layout, the image has the name in
+// Options.
 func Write(o Options, dir string) error {
 	reference, err := name.NewTag(o.Name, name.StrictValidation)
 	if err != nil {
@@ -129,7 +130,7 @@ func Write(o Options, dir string) error {
 	}))
 }
 
-// Digests returns the digest of the image for each architecture in a layout.
+// Digests returns the digest of the image for each architecture in an OCI layout.
 func Digests(dir string) (map[string]v1.Hash, error) {
 	root, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -140,7 +141,7 @@ func Digests(dir string) (map[string]v1.Hash, error) {
 		return nil, err
 	}
 	if len(indexes) != 1 {
-		return nil, fmt.Errorf("%s has %d indexes, not one", dir, len(indexes))
+		return nil, fmt.Errorf("%s contains %d indexes, want 1", dir, len(indexes))
 	}
 	manifest, err := indexes[0].IndexManifest()
 	if err != nil {
@@ -153,8 +154,8 @@ func Digests(dir string) (map[string]v1.Hash, error) {
 	return digests, nil
 }
 
-// Push copies the image of a layout to a registry, with the options that say how to log in there, and returns the name
-// that it has by its digest.
+// Push copies the image in an OCI layout to a registry, and returns the image's name with its digest. The options
+// contain the registry's credentials.
 func Push(dir, to string, options ...remote.Option) (string, error) {
 	reference, err := name.ParseReference(to)
 	if err != nil {
@@ -169,7 +170,7 @@ func Push(dir, to string, options ...remote.Option) (string, error) {
 		return "", err
 	}
 	if len(manifest.Manifests) != 1 {
-		return "", fmt.Errorf("%s: %d images, want 1", dir, len(manifest.Manifests))
+		return "", fmt.Errorf("%s contains %d images, want 1", dir, len(manifest.Manifests))
 	}
 	digest := manifest.Manifests[0].Digest
 	index, err := root.ImageIndex(digest)

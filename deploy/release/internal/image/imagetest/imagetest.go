@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imagetest shows tests what an image contains.
+// Package imagetest reads the contents of an image for tests.
 package imagetest
 
 import (
@@ -20,7 +20,7 @@ import (
 func Programs(t testing.TB, image v1.Image, created time.Time) map[string]string {
 	t.Helper()
 	unpacked := mutate.Extract(image)
-	defer func() { _ = unpacked.Close() }() // it was read to its end
+	defer func() { _ = unpacked.Close() }() // the archive was read to its end
 	got := map[string]string{}
 	for files := tar.NewReader(unpacked); ; {
 		header, err := files.Next()
