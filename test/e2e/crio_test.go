@@ -119,8 +119,8 @@ func testCRIOConfirms(t *testing.T) {
 // from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "the runtime might not support an event that the plugin needs, although that version of the runtime " +
-		"normally does (if so, upgrade the runtime)"
+	const says = "the runtime might not support an event that the plugin needs, although this version of the runtime " +
+		"normally does. In the last case, upgrade the runtime"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
@@ -142,7 +142,7 @@ func testCRIORepair(t *testing.T) {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
 	}
 	if want := "default/broken main: cri-o has no stored spec that can be changed: until the pod is " +
-		"recreated, new processes that exec starts get the old limit"; !strings.Contains(stderr, want) {
+		"recreated, new processes started with exec get the old limit"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
 	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")

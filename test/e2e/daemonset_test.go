@@ -180,7 +180,7 @@ func testKubectlRDMA(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		{[]string{"status", "--all"}, 0, []string{k.NodeName() + ` +default/early +main +unlimited .* ok`,
 			k.NodeName() + ` +default/late +main +unlimited .* ok`}},
 		{[]string{"resources"}, 1, []string{k.NodeName() + ` +` + shared + ` .*default/away,default/early,default/late`,
-			k.NodeName() + ` +rdma/gone +0 .*no device plugin offers it`}},
+			k.NodeName() + ` +rdma/gone +0 .*no device plugin offers the resource`}},
 	} {
 		said, status := d.kubectlRDMA(t, append(test.args, "--request-timeout=1m")...)
 		if status != test.status {

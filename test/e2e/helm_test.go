@@ -267,7 +267,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
 	}
 	out, err := exec.Command(filepath.Join(*bin, "rdma-spec"), "status").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "the plugin that wrote it has exited") {
+	if err == nil || !strings.Contains(string(out), "the plugin that wrote the policy has exited") {
 		t.Errorf("rdma-spec status without the plugin: %v\n%s", err, out)
 	}
 	for _, dir := range []string{"/run/rdma-spec", "/var/lib/rdma-spec/inforce"} { // as docs/upgrade-and-uninstall.md says

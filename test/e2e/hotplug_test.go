@@ -96,7 +96,7 @@ func TestHotplug(t *testing.T) {
 	await.That(t, patience, "a container holds the HCA that has come", func() bool {
 		number++
 		id, err := pod.Run(within(t, patience), containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
-		if err != nil && strings.Contains(err.Error(), "it has not responded yet") {
+		if err != nil && strings.Contains(err.Error(), "the HCA has not responded yet") {
 			return false // the kubelet also retries
 		}
 		if err != nil {

@@ -28,10 +28,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		"namespace-not-listed": {"guest", "true", nil, `the policy does not allow pods in namespace "guest" to opt in by annotation`},
 		"another-hca": {"guest", "{devices: [rxe1]}", containerd.Verbs(0),
-			`HCA "rxe1", but the container already has other verbs devices, so none are injected`},
+			`HCA "rxe1", but the container already has other verbs devices, so no devices are injected`},
 		"no-such-hca": {"ml-a", "{devices: [mlx5_7]}", nil,
-			`HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
-		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock: 17Gi, but rule "default" grants at most 16Gi`},
+			`HCA "mlx5_7", which this node does not have: the node has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
+		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock 17Gi, but rule "default" grants at most 16Gi`},
 	}
 	pods := map[string]*containerd.Sandbox{}
 	for _, namespace := range []string{"guest", "ml-a"} {

@@ -48,7 +48,7 @@ func installPublished(t *testing.T, d *daemonSet, chart string, values ...string
 	}
 	d.helm(t, "push", chart, "oci://"+address+"/rdma-spec/charts", "--plain-http")
 	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(chart), "nri-rdma-"), ".tgz")
-	_, install, _ := strings.Cut(deployFile(t, "../README.md"), "\n## Install it on a cluster\n")
+	_, install, _ := strings.Cut(deployFile(t, "../README.md"), "\n## Install on a cluster\n")
 	block := regexp.MustCompile("(?s)```sh [^\n]*\n(.*?)```").FindStringSubmatch(install)[1]
 	for line := range strings.Lines(block) {
 		line = regexp.MustCompile(`--version \S+`).ReplaceAllString(strings.Replace(line, "ghcr.io", address, 1), "--version "+version)

@@ -78,7 +78,7 @@ func expectLines(t *testing.T, status, lines int, command, want string) {
 // If a spec cannot be written, a one-line error contains the reason and what to do, and nothing changes.
 func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	tools := programs(t)
-	const room, noRoot = "no space left on device: free up space there, and retry", "permission denied: run as root"
+	const room, noRoot = "no space left on device: free up space on the file system, and retry", "permission denied: run as root"
 	for _, test := range []struct {
 		name, options, prepare, as, file, why string
 	}{
@@ -131,7 +131,7 @@ func TestPluginThatMayNotConnect(t *testing.T) {
 	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", dir, containerd.NRISocket)) })
 	onNode(t, fmt.Sprintf("chmod 755 %s; chmod 600 %s", dir, containerd.NRISocket))
 	plugin := startAnyhow(t, fmt.Sprintf("%s %s/nri-rdma --socket %s", nobody, programs(t), containerd.NRISocket))
-	awaitLog(t, plugin, "no permission to connect to the NRI socket: run as root")
+	awaitLog(t, plugin, "no permission to connect to the NRI socket: run the plugin as root")
 	pod := runPod(t, containerd.Pod{}) // meanwhile, the plugin retries
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)}),
 		kernelDefault)

@@ -78,7 +78,7 @@ func (u used) registered() string {
 
 const (
 	waiting   = "/usr/bin/ibv_rc_pingpong -d rxe%d -g 1 -s %d -p %d" // it registers its memory, and waits for a client
-	overTCP   = "it may use TCP"
+	overTCP   = "the program might use TCP"
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 4M -q 4 -F --run_infinitely -p 18750"
 )
 
@@ -125,12 +125,12 @@ func TestUse(t *testing.T) {
 		}
 	}
 	for name, words := range map[string]string{
-		"idle": "has rxe0 but has not registered memory since it started ",
-		"privileged": "privileged, uses rxe0; with the plugin, the container does not need to be privileged: request an RDMA " +
+		"idle": "the container has rxe0, but has not registered memory since it started ",
+		"privileged": "the container is privileged, and uses rxe0; with the plugin, the container does not need to be privileged: request an RDMA " +
 			"resource",
-		"mounted": "mounts /dev/infiniband from the node, uses rxe0; with the plugin, the container does not need a hostPath " +
+		"mounted": "the container mounts /dev/infiniband from the node, and uses rxe0; with the plugin, the container does not need a hostPath " +
 			"volume",
-		"ibv_rc_pingpong": "a process on the node, outside containers, uses rxe0",
+		"ibv_rc_pingpong": "a process on the node, outside containers, uses rxe0;",
 	} {
 		if u := by[name]; !u.says(words) {
 			t.Errorf("%s does not say %q: %+v", name, words, u)
@@ -190,7 +190,7 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 	}
 	await.Success(t, patience, "four queue pairs of each, and one that has failed", func() error {
 		s, c, f := both("--queue-pairs") // the server sends nothing, so its queue pairs do not reach the state RTS
-		if !maps.Equal(f.Use.QueuePairs, map[string]int{"ERR": 1}) || !f.says("1 queue pair has failed (ERR): see its log") {
+		if !maps.Equal(f.Use.QueuePairs, map[string]int{"ERR": 1}) || !f.says("1 queue pair has failed (ERR): see the container's log") {
 			return fmt.Errorf("the container whose queue pair fails: %+v", f)
 		}
 		if !maps.Equal(s.Use.QueuePairs, map[string]int{"RTR": 4}) || !maps.Equal(c.Use.QueuePairs, map[string]int{"RTS": 4}) {

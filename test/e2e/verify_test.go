@@ -97,7 +97,7 @@ func TestVerifyEphemeral(t *testing.T) {
 		"no fault found: the limits of process 1 allow registering 64Mi",
 		"-     memlock of this process: 8Mi", "ok    memlock of process 1 (busybox) in another container: unlimited",
 		"?     /dev/infiniband/uverbs0 of the target: not opened from this container: rxe0, port 1 ACTIVE",
-		"?     register 64Mi: skipped: ")
+		"?     register 64Mi: skipped, because ")
 	expectVerify(t, pod, containerd.Container{Name: "beside-low", Target: low}, 1, "memlock: ",
 		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
 }
@@ -111,7 +111,7 @@ func TestVerifyOwnNetwork(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "own-network", OwnNetwork: true})
 	holder := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(1)})
 	expectVerify(t, pod, containerd.Container{Name: "without", Devices: containerd.Verbs(1)}, 1, "namespace: ",
-		"FAIL  GIDs of rxe1 port 1: none belongs to this network namespace", "ok    register 64Mi with rxe1: done")
+		"FAIL  GIDs of rxe1 port 1: no GID belongs to this network namespace", "ok    register 64Mi with rxe1: done")
 	expectNetdev(t, "wrong", "container default/own-network main HCA rxe1")
 
 	const address = "10.0.101.7"

@@ -60,12 +60,12 @@ func TestClusterWhy(t *testing.T) {
 		status int
 		says   []string
 	}{
-		{"nothing", 1, []string{"main: not RDMA: it has no extended resource", "(according to the pod's spec: container-hca)"}},
+		{"nothing", 1, []string{"main: not RDMA: the container has no extended resource", "(according to the pod's spec: container-hca)"}},
 		{"small", 1, []string{"main: RDMA if its device plugin injects verbs devices (" + shared + ")", "Couldn't register MR",
 			"1. memlock is too low"}},
 		{"misnamed", 1, []string{"IB device mlx9_0 not found", "1. a variable", "(according to the pod's spec: container-environment)",
-			"main: its environment has NCCL_IB_HCA=mlx9_0"}},
-		{"handler", 1, []string{"main has no log", `no runtime for "nowhere" is configured`, "1. the handler is not in the runtime's"}},
+			"main: the environment sets NCCL_IB_HCA=mlx9_0"}},
+		{"handler", 1, []string{"main has no log", `no runtime for "nowhere" is configured`, "1. the runtime's configuration does not contain"}},
 		{"healthy", 0, []string{"Succeeded", "log of main, ", "no relevant RDMA lines"}},
 	} {
 		cmd := exec.CommandContext(within(t, kubeletPatience), filepath.Join(*bin, "kubectl/linux_amd64/kubectl-rdma"), "why", test.pod)
