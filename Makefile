@@ -17,11 +17,11 @@ NODE     := bin/rdma-node --timeout 30m --cpus 1
 
 export CGO_ENABLED = 0
 
-# Flags for every build, regardless of the environment, so that programs and tests share compiled packages. The tag grpcnotrace excludes
-# gRPC's debug pages and html/template from the binaries, which saves 4 MB. -dwarf=false excludes debugging
-# information, so a build takes 10% less time.
+# Flags for every build, regardless of the environment, so that programs and tests share compiled packages. The grpcnotrace tag excludes
+# gRPC's debug pages and html/template from the binaries, which saves 4 MB. -dwarf=false excludes debugging information, so a build takes
+# 10% less time.
 export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=grpcnotrace
-# Tests that need a node have the tag node in addition to grpcnotrace.
+# Tests that need a node have the node tag in addition to grpcnotrace.
 NODETAGS := -tags=grpcnotrace,node
 
 # The compiler and the linter collect garbage only if they use more than 2 GiB of memory. The compiler therefore takes 20% less time, and
@@ -63,7 +63,8 @@ $(SBOM):
 	GOBIN=$(@D)/tmp $(COMPILE) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 	mv $(@D)/tmp/cyclonedx-gomod $@
 
-# Every file in an image or a release has the time of the commit. KEY is the file with the OpenPGP key that signs the deb and rpm packages.
+# The modification time of every file in an image or a release is the time of the commit. KEY is the file with the OpenPGP key that signs
+# the deb and rpm packages.
 RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(if $(KEY),--key $(KEY))
 image: amd64 arm64 ## build the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
@@ -76,13 +77,13 @@ release: amd64 arm64 kubectl sbom ## build all files of a release in bin/release
 	$(call RELEASE,all)
 
 # VitePress renders docs. The lock file sets the version of VitePress. SITE_BASE is the URL path of the site. SITE_VERSION is the version
-# that the site documents, which is a tag or main.
+# that the site documents: a tag, or main.
 SITE      := docs/.vitepress
 SITE_BASE ?= /
 site: site-deps site-why $(SITE)/node_modules/.package-lock.json ## build the documentation as a static site for any web server, in bin/site
 	cd $(SITE) && npx vitepress build .. --base $(SITE_BASE)
 
-# Builds the package why as a WebAssembly program for the site's input box, and copies the script with which this Go version loads such
+# Builds the why package as a WebAssembly program for the site's input box, and copies the script with which this Go version loads such
 # programs. gzip compresses the program, because not every server compresses its responses.
 site-why:
 	@mkdir -p bin/why
@@ -130,10 +131,10 @@ update: ## regenerate golden files and pages of packages that differ from HEAD, 
 # With V=1, the table lists the skipped tests and the reasons for skipping them.
 VERBOSE := $(if $(V),-v)
 
-# Each entry names a part, the number of places that the part occupies (a core has two places), and the part that it waits for. The longest
-# part is first, so that no core is idle at the end. Parts that do not need a node run while the node's kernel compiles. A
-# User-Mode Linux (UML) node has one CPU. The parts with a cluster have more places, because an API server with only a third of a core stalls
-# other programs for many seconds.
+# Each entry names a part, the number of places that the part occupies (a core has two places), and the part that must end first, if any.
+# The longest part is first, so that no core is idle at the end. Parts that do not need a node run while the node's kernel compiles. A
+# User-Mode Linux (UML) node has one CPU. The parts with a cluster occupy more places, because an API server with only a third of a core
+# stalls other programs for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-restricted=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
   node-faults=2 node-package=1 node-crio=1 node-edges=1 node-upgrade=1 node-pair=2 node-runtimes=1 release-test=1 kit=1)
@@ -164,8 +165,8 @@ parts: bin/rdma-node
 	bin/rdma-node --parts test --prepare
 
 # Prepares everything that the other tests need: builds a release and all parts of the node, and installs the browser. Later steps install
-# nothing on the host, because the node's root file system is an overlay of the host's, and a test compares the files in /etc before and
-# after it runs rdma-spec configure.
+# nothing on the host, because the node's root file system is an overlay of the host's, and a test that runs rdma-spec configure compares
+# the files in /etc before and after the run.
 prepare-all: bin/rdma-node
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
 	@$(MAKE) --no-print-directory rpm
@@ -200,14 +201,15 @@ site-deps:
 # tests. The linter runs go vet, so go test does not.
 GOTEST := go test -vet=off -timeout 30m $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
-# If the containerds for the node have been built, the tests of these packages run them. The other unit tests do not wait for these builds.
+# If the containerds for the node have been built, the tests of these packages run these containerds. The other unit tests do not wait for
+# the builds.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
 # With MAIN_PARTS, these packages skip tests that need more than the main containerd, such as older containerds, upgrades from older
 # containerds, CRI-O, or NVIDIA's toolkit.
 MAIN_PARTS := RDMA_TEST_PARTS=main
 
-# In make test, the tests of the packages in RACED run only under the race detector. The exceptions are tests that skip steps under the race
-# detector: they also run without the race detector.
+# In make test, the tests of the packages in RACED run only under the race detector. Tests that skip steps under the race detector also run
+# without it.
 ASK_RACE = $$(grep -rl 'race\.[A-Z]' --include='*_test.go' $(RACED:/...=))
 unit: deps ## run the tests that need no node
 	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING) $(RACED)))
@@ -259,8 +261,8 @@ site-test: site ## test the site in a browser, and write screenshots to bin/log/
 nri: ## stop and upgrade the plugin under load, with each NRI version that containerd uses
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
-# flakes starts two busy loops per core. Each loop ends when the shell ends. Because the loops use half of the CPU time, unit and configure
-# test four packages per core at once. nri, which mostly waits, also runs four times per core at once.
+# flakes starts two busy loops per core. Each loop ends when the shell ends. Because the loops use half of the CPU time, the unit and
+# configure parts test four packages per core at once. The nri part, which mostly waits, also runs four times per core at once.
 FLAKES := 20
 flakes: deps ## find flaky tests: run unit, configure, and nri 20 times, with two busy loops per core
 	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
@@ -318,7 +320,7 @@ node-daemonset: # test the plugin as users install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -part daemonset
 node-policy: # test rollouts of policies, policies that the plugin refuses, and a plugin in the node's network
 	$(NODE:1=2) --parts all -- $(E2E) -part policy
-node-restricted: # test the chart's profile for namespaces that enforce the Pod Security level restricted
+node-restricted: # test the chart's profile for namespaces that enforce the restricted Pod Security level
 	$(NODE:1=2) --parts all -- $(E2E) -part restricted
 node-guides: # test the guides in docs, as far as a software HCA allows, and kubectl rdma why with pods
 	$(NODE:1=2) --parts all -- $(E2E) -part guides
