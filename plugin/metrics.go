@@ -32,7 +32,7 @@ const namespace = "nri_rdma"
 // These constants are the values of the label result in the metric grants_total.
 const (
 	grantConfirmed   = "confirmed"
-	grantRaised      = "raised"       // memlock had been set lower, and the plugin raised it in the stored spec
+	grantRaised      = "raised"       // memlock was lower than the grant, and the plugin raised it in the stored spec
 	grantLate        = "late"         // the verbs device appeared after the response; memlock and IPC_LOCK were added
 	grantRefusedLate = "refused_late" // the verbs device appeared after the response; the policy refuses the container
 	grantUnconfirmed = "unconfirmed"  // the container might lack part of its grant
@@ -75,7 +75,7 @@ func newMetrics() *metrics {
 			"Containers that the plugin did not adjust, because the pod's author might have chosen the verbs device "+
 				"with another plugin's annotation.").WithLabelValues(),
 		grants: counter("grants_total",
-			"Grants, by result: confirmed; raised (memlock had been set lower, and the plugin raised it); "+
+			"Grants, by result: confirmed; raised (memlock was lower than the grant, and the plugin raised it); "+
 				"late (the verbs device appeared after the plugin's response); "+
 				"refused_late (the verbs device appeared after the plugin's response, "+
 				"and the policy would have refused the container, which already exists); "+

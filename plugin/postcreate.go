@@ -43,7 +43,7 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
 		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses the container, but the container is " +
-			"running: " + cameLate + ": " + decision.Refusal.Message)
+			"running, because " + cameLate + ": " + decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil
 		p.confirmer.confirm(ctx, c, ctr, newPendingGrant(c, decision), true)

@@ -53,7 +53,7 @@ func TestConfirm_FailedEdit(t *testing.T) {
 		says   []string
 	}{
 		"no answer": {"{}", silent, []string{"recreate the pod", patience}},
-		"the task was there first": {"{}", storedspec.ErrStarted, []string{"exec starts later get the missing part", "recreate the " +
+		"the task was there first": {"{}", storedspec.ErrStarted, []string{"started later with exec get the missing part", "recreate the " +
 			"pod"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 )
 
 // aboutThePod is the end of the help of commands that create a pod.
-const aboutThePod = `The command creates a pod on the node and runs rdma-spec in it. The pod uses the
+const aboutThePod = `The command creates a pod on the node to run rdma-spec. The pod uses the
 image, the pull secrets, and the tolerations of the nri-rdma DaemonSet. The pod is privileged, uses
 the node's PID namespace and network, and mounts the node's files read-only under /host. The
 command deletes the pod at the end, even after an interrupt. Anyone who is allowed to create such a

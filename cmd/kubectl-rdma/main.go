@@ -53,13 +53,13 @@ func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
-		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. The commands
-status, doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. If a node
+		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. The status,
+doctor, and devices commands call rdma-spec in the pods of the nri-rdma DaemonSet. If a node
 with an RDMA resource, or a node that the DaemonSet selects, does not respond, the commands list
 the node on standard error. The resources and why commands query only the API server. The explain
 and config commands do not need a cluster.
 
-The commands repair, collect, and doctor --host create a pod that sees the entire node, run
+The repair, collect, and doctor --host commands create a pod that sees the entire node, run
 rdma-spec in it, and delete the pod.
 
 The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, the exit
@@ -77,7 +77,8 @@ problem was found.`,
 	root.AddGroup(&cobra.Group{ID: cli.GroupNode, Title: "In a cluster:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
-	status := o.onNodes("status", "Show the RDMA containers on all nodes and how they differ from the policy", statusView)
+	status := o.onNodes("status", "Show the RDMA containers on all nodes, and any differences from the policy",
+		statusView)
 	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers with the state ok")
 	status.Flags().BoolVar(&o.outside, "outside", false, "list only containers and processes that use RDMA outside "+
 		"the policy, such as privileged pods")

@@ -149,7 +149,7 @@ func TestMayNot(t *testing.T) {
 		return true
 	}
 	got := s.rdma(t, "status")
-	const role = "the chart's value execRole.enabled creates the Role nri-rdma-exec in namespace rdma-spec"
+	const role = "the chart's execRole.enabled value creates the nri-rdma-exec Role in namespace rdma-spec"
 	if got.status != 3 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, role) || refused.Load() > 3*atOnce {
 		t.Errorf("%d execs were refused: %+v", refused.Load(), got)
 	}

@@ -64,7 +64,7 @@ func (r *report) write(answers <-chan answer) error {
 			case !more:
 				return r.end()
 			case apierrors.IsForbidden(a.err):
-				return fmt.Errorf("%w: the chart's value execRole.enabled creates the Role nri-rdma-exec in namespace %s; this "+
+				return fmt.Errorf("%w: the chart's execRole.enabled value creates the nri-rdma-exec Role in namespace %s; this "+
 					"Role grants the permission, and anyone with the Role can become root on the nodes", a.err,
 					r.of.pods[a.Node].Namespace)
 			}

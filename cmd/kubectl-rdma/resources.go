@@ -35,8 +35,8 @@ func (o *options) resources() *cobra.Command {
 		Use:   "resources [RESOURCE…]",
 		Short: "List the RDMA resources of all nodes, and the pods that use them",
 		Long: `List the RDMA resources of all nodes, and the pods to which they are allocated. The command
-queries only the API server, and does not need the DaemonSet. It recognizes RDMA resources by their
-names. To include other resources, specify them as arguments.
+queries only the API server, and does not need the DaemonSet. The command recognizes RDMA resources
+by their names. To include other resources, specify them as arguments.
 
 A resource is stale if the node has no device for it. The exit status is 1 if a resource is stale,
 and 3 if no node has an RDMA resource.`,
@@ -126,8 +126,8 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 	for _, h := range all {
 		switch {
 		case h.Capacity == 0:
-			h.Stale = "no device plugin offers the resource: start its device plugin, or remove the resource from the " +
-				"node's status"
+			h.Stale = "no device plugin offers the resource: start a device plugin that offers it, or remove the resource " +
+				"from the node's status"
 		case h.Allocatable == 0:
 			h.Stale = "the resource's device plugin is not running, or has no healthy devices: check the plugin's pod " +
 				"on the node"

@@ -99,12 +99,12 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+policy.ConfigFile+
 		" if the file exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
-		"the plugin's `NAME`, as used in the annotation required-plugins.noderesource.dev; the default is rdma, or "+
+		"the plugin's `NAME`, as used in the required-plugins.noderesource.dev annotation; the default is rdma, or "+
 			"rdma-validator with --validate")
 	f.StringVar(&o.index, "index", "90", "the plugin's two-digit index; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.handover, "handover", "",
-		"hand over the running process's connection to a new process through this `DIR`, so that the runtime does "+
+		"let a new process take over the running process's connection through this `DIR`, so that the runtime does "+
 			"not notice the change; off by default")
 	f.StringVar(&o.http, "http", "",
 		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+

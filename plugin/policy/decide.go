@@ -243,9 +243,9 @@ func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if most == 0 || limit <= most { // guard: startable, else true
 		return limit, nil
 	}
-	const remedy = "the container runtime lacks CAP_SYS_RESOURCE in the node's user namespace, and its own hard " +
-		"limit is lower: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime the capability, and " +
-		"then restart the runtime"
+	const remedy = "the container runtime lacks CAP_SYS_RESOURCE in the node's user namespace, and therefore " +
+		"cannot set a limit above its own hard limit: set LimitMEMLOCK=infinity in the runtime's unit, or give the " +
+		"runtime the capability, and then restart the runtime"
 	if d.request.memlock != nil {
 		return 0, refuse(CauseCeiling, "the annotation requests memlock %s, "+
 			"but no container with more than %s can start, because %s",

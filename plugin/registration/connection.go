@@ -284,8 +284,8 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 		return fmt.Sprintf("The runtime could not list all containers within %s, because the node is too slow, or has too "+
 			"many containers", requestTimeout)
 	}
-	return "For the cause, see the runtime's log. The runtime might have stopped. The environment, arguments, and " +
-		"annotations of four containers together might exceed NRI's message size limit of 4 MiB. The runtime might not " +
+	return "For the cause, see the runtime's log. Possible causes: the runtime has stopped; the environment, arguments, " +
+		"and annotations of four containers together exceed NRI's message size limit of 4 MiB; or the runtime does not " +
 		"support an event that the plugin needs, although this version of the runtime normally does. In the last " +
 		"case, upgrade the runtime"
 }

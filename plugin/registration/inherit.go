@@ -134,7 +134,7 @@ var errUnlike = errors.New("the previous process is a different plugin")
 // warnAlone logs why this process cannot take over another process's connection, or cannot hand over its own
 // connection.
 func (r *Registration) warnAlone(err error) {
-	what := "no other process can take over this process's connection: the plugin will re-register during an upgrade"
+	what := "no other process can take over this process's connection: the plugin re-registers during an upgrade"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
 			what = "cannot take over the running process's connection: registering as a second plugin"

@@ -232,7 +232,7 @@ func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, meetIn(filepath.Join(os.DevNull, "none")))
 	if log := r.log.String(); !strings.Contains(log, "no other process can take over this process's connection: "+
-		"the plugin will re-register during an upgrade") ||
+		"the plugin re-registers during an upgrade") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
 	}

@@ -44,7 +44,7 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 		return c.doEverywhere(ctx, do, budget)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
-		err = fmt.Errorf("containerd is %w; retrying within %s", err, breaker.OpenFor)
+		err = fmt.Errorf("containerd: %w; retrying within %s", err, breaker.OpenFor)
 	}
 	if err != nil {
 		return result{}, fmt.Errorf("stored spec of container %.13s: %w", container, err)

@@ -132,7 +132,7 @@ func read(ctx context.Context, api grpc.ClientConnInterface, container string) (
 		return nil, status.Errorf(codes.Internal, "the response contains a different container, %q", got.GetID())
 	}
 	if kind := got.GetSpec().GetTypeUrl(); kind != specType {
-		return nil, fmt.Errorf("the spec was not changed, because its type is %q, not an OCI runtime spec (%s)", kind,
+		return nil, fmt.Errorf("the spec was not changed, because its type is %q instead of %s (an OCI runtime spec)", kind,
 			specType)
 	}
 	return got.GetSpec().GetValue(), nil

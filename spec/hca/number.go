@@ -38,7 +38,7 @@ func OpenNumbers(root string) (*Numbers, error) {
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
 		return nil, fmt.Errorf("cannot look up device numbers under %s: sys/dev/char does not contain %s, the number of "+
-			"/dev/null: %w: %s", root, nullDevice, files.Cause(err), fix)
+			"/dev/null (%w): %s", root, nullDevice, files.Cause(err), fix)
 	}
 	return numbers, nil
 }

@@ -42,8 +42,8 @@ var All = []Platform{
 		Note: "merge the output into /etc/docker/daemon.json, and restart Docker; the setting affects every container that " +
 			"is started without --ulimit memlock",
 		baseInstead:    "Docker has no base spec; omit --from",
-		ipcLockInstead: "add the capability to a container with docker run --cap-add IPC_LOCK",
-		devicesInstead: "add devices to a container with docker run --device /dev/infiniband",
+		ipcLockInstead: "to add the capability to a container, use docker run --cap-add IPC_LOCK",
+		devicesInstead: "to add devices to a container, use docker run --device /dev/infiniband",
 		config:         docker,
 	},
 	{

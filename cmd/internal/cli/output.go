@@ -276,7 +276,7 @@ func WriteNotes(stderr io.Writer, notes []string) {
 	const most = 10
 	for i, note := range notes {
 		if i == most {
-			fmt.Fprintf(stderr, "rdma-spec: %d more lines are omitted\n", len(notes)-most)
+			fmt.Fprintf(stderr, "rdma-spec: omitted lines: %d\n", len(notes)-most)
 			return
 		}
 		fmt.Fprintf(stderr, "rdma-spec: %s\n", PlainText(note))

@@ -136,7 +136,7 @@ func Advice(err error) string {
 	case os.Geteuid() > 0:
 		return ": run as root"
 	case os.Geteuid() == 0:
-		return ": not even root has permission: check the file's attributes (lsattr), and SELinux or AppArmor"
+		return ": root does not have permission either, so check the file's attributes (lsattr), and SELinux or AppArmor"
 	}
 	return "" // Windows has no root
 }

@@ -76,7 +76,7 @@ func newCheckCommand(check *cobra.Command) *cobra.Command {
 	check.Long += `; - is standard input. Each problem is one line with the path of
 the key.
 
-A rule that can never match, because an earlier rule matches all of its containers, is also a
+A rule that can never match because an earlier rule matches all of its containers is also a
 problem. The check does not detect such a rule if several earlier rules are necessary to match all
 of its containers, or if the rule and the earlier rule both contain globs with ? or [ ]. The check
 warns about settings that make every container on a node wait for the kubelet's response:

@@ -69,11 +69,11 @@ func Command(m Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers in a manifest",
-		Long: `Show nri-rdma's decision for each container of a manifest: whether the container is an RDMA
-container, the signal, the policy rule, and the grant. If the plugin would refuse the container,
-the output contains the error. The command uses the plugin's own code. -o json also shows the
-additions to each container's OCI spec. The manifest can contain any object with containers, such
-as a Pod, a Deployment, or an MPIJob.
+		Long: `Show nri-rdma's decision for each container of a manifest: the verdict, the signal that makes
+the container an RDMA container, the policy rule, and the grant. If the plugin would refuse the
+container, the output contains the error. The command uses the plugin's own code. -o json also
+shows the additions to each container's OCI spec. The manifest can contain any object with
+containers, such as a Pod, a Deployment, or an MPIJob.
 
 The verdicts are "RDMA", "not RDMA", and "RDMA if its device plugin or DRA driver injects verbs
 devices". The third verdict is for containers with an extended resource or a DRA claim,

@@ -56,9 +56,9 @@ names: the HCA's own name (such as rdma.noderesource.dev/hca=mlx5_0), its PCI ad
 names of its netdevs. The device "all" stands for all physical HCAs with an ACTIVE port. If
 --devices names HCAs, the device "all" stands for all named HCAs with an ACTIVE port.
 
-CDI does not support rlimits, so the CDI file specifies a hook. After the runtime creates a
-container, it runs the hook. The hook raises the locked-memory limit (memlock) of the container's
-first process, for root and for other users. If the container's spec sets memlock, the hook changes
+CDI does not support rlimits, so the CDI file specifies a hook. After creating a container, the
+runtime runs the hook. The hook raises the locked-memory limit (memlock) of the container's first
+process, for root and for other users. If the container's spec sets memlock, the hook changes
 nothing. By default, the hook also leaves Kubernetes containers unchanged, because the nri-rdma
 plugin sets their memlock. Processes that commands such as 'docker exec' start later get the
 runtime's own memlock.

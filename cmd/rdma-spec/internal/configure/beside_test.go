@@ -86,7 +86,7 @@ func TestConfigureTrees(t *testing.T) {
 				"two plugins cannot both set memlock: run systemctl enable --now nri-rdma",
 		},
 		"a DaemonSet": {daemonSet, strings.TrimSpace(dropIn),
-			"did not install the plugin: a container, for example of a DaemonSet, already runs the plugin (PID 7), and"},
+			"did not install the plugin: the plugin already runs in a container (PID 7), and"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o700)
@@ -169,7 +169,7 @@ func TestConfigurePlansUnderItsLock(t *testing.T) {
 	scratch.Read(t, asked) // the first one plans
 	for _, second := range []string{"limits", "--revert", "limits --forget"} {
 		if got := configure(root, second); got.Status != 3 || strings.Count(got.Stderr, "\n") != 1 ||
-			!strings.Contains(got.Stderr, fmt.Sprintf("another rdma-spec configure is running (PID %d)", os.Getpid())) {
+			!strings.Contains(got.Stderr, fmt.Sprintf("another rdma-spec configure process is running (PID %d)", os.Getpid())) {
 			t.Errorf("%s: %+v", second, got)
 		}
 	}

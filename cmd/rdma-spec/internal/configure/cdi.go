@@ -35,14 +35,14 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Keep a CDI file of the HCAs up to date for Podman, Docker, and other runtimes",
-		Long: `Install the files that write and update the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec
-and rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE,
-and a udev rule that starts the units when HCAs appear or disappear. For the content of the file,
-see 'rdma-spec cdi generate --help'. With --revert, the command also removes the CDI files whose
-hook is one of these programs.
+		Long: `Install the files that write and update the CDI file /var/run/cdi/rdma.yaml: the rdma-spec and
+rdma-hook programs in /usr/local/bin, units that write the file at boot and when ports become
+ACTIVE, and a udev rule that starts the units when HCAs appear or disappear. For the content of the
+file, see 'rdma-spec cdi generate --help'. With --revert, the command also removes the CDI files
+whose hook is one of these programs.
 
 On a node with a kubelet, CDI devices can bypass NRI and the nri-rdma plugin, because
-nvidia-container-runtime takes CDI names from the variable NVIDIA_VISIBLE_DEVICES, which a pod can
+nvidia-container-runtime takes CDI names from the NVIDIA_VISIBLE_DEVICES variable, which a pod can
 set. Therefore, the command fails on such a node unless you set --kubernetes.`,
 		Example: `  rdma-spec configure cdi
   rdma-spec configure cdi --dry-run
@@ -50,7 +50,7 @@ set. Therefore, the command fails on such a node unless you set --kubernetes.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
-		"run even on a node with a kubelet; pods can then use HCAs that were not allocated to them")
+		"run even on a node with a kubelet, where CDI devices let pods use HCAs that were not allocated to them")
 	installed.addFlags(cmd, "programs", "the `DIR` that contains rdma-spec and rdma-hook; by default, the "+
 		"directory of the running rdma-spec")
 	return o.carriesOut(cmd, featureCDI, func(*cobra.Command, []string) (configured, error) {

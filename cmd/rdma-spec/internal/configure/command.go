@@ -78,9 +78,9 @@ those for other features.
 --revert reverts the changes of all runs, and keeps the changes of other tools and people. If
 somebody has changed one of rdma-spec's own files, the command keeps that file and all other files
 of the same feature, reports the file, and continues with the other features. If a file already
-exists where the command writes its own file, the command keeps the existing file in the same
-directory as FILE.rdma-spec.bak, and --revert restores it. --forget drops the record of a feature
-without changing any file. The record is in /var/lib/rdma-spec/configure.
+exists where the command writes its own file, the command keeps the existing file as
+FILE.rdma-spec.bak, and --revert restores it. --forget drops the record of a feature without
+changing any file. The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert keeps a file because somebody has
 changed it, 2 for a usage error, and 3 if the command fails. If the command fails, it changes

@@ -266,7 +266,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"":                              {2, "specify a feature to configure, or use --all; see 'rdma-spec configure --help'"},
 		"nri --runtime docker":          {2, "--runtime docker is not supported: use containerd or crio; see"},
 		"nri --runtime crio":            {3, "CRI-O is not installed"},
-		"nri --runtime crio --required": {2, "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
+		"nri --runtime crio --required": {2, "set nri_enable_default_validator = true in the [crio.nri.default_validator] section"},
 		"--all --runtime docker":        {2, "run rdma-spec configure cdi; see"},
 		"--all --runtime crio":          {3, "CRI-O is not installed"},
 		"handler rdma":                  {2, "use either --like RUNTIME or --in-place"},

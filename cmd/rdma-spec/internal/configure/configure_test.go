@@ -138,9 +138,9 @@ func TestPlugin(t *testing.T) {
 		"a service again": {map[string]string{config: "", unit: "", "usr/lib/systemd/system/nri-rdma.service": ""}, false,
 			program + " " + unit},
 		"a service beside a DaemonSet": {aPlugin(true), false,
-			"error: a container, for example of a DaemonSet, already runs the plugin (PID 7)"},
+			"error: the plugin already runs in a container (PID 7)"},
 		"launched beside a DaemonSet": {aPlugin(true), true,
-			"error: a container, for example of a DaemonSet"},
+			"error: the plugin already runs in a container"},
 		"a service beside somebody's program of that name": {aPlugin(false), false,
 			strings.Join([]string{config, program, unit}, " ")},
 	} {

@@ -42,7 +42,7 @@ of this directory. If a K3s or RKE2 template includes the base template, the com
 to the end of the template.
 
 With --required, the command also turns on NRI's default validator, so that a pod can use the
-annotation required-plugins.noderesource.dev to require a plugin. The validator requires containerd
+required-plugins.noderesource.dev annotation to require a plugin. The validator requires containerd
 2.2 or later. The command does not change the validator's own list of required plugins, which
 applies to all containers on the node.`,
 		Example: `  rdma-spec configure nri --dry-run
@@ -80,7 +80,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 		return c, err
 	case isCRIO && required:
 		return c, cli.Usage(errors.New("--required applies only to containerd: in CRI-O 1.34 and later, set " +
-			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of CRI-O's configuration"))
+			"nri_enable_default_validator = true in the [crio.nri.default_validator] section of CRI-O's configuration"))
 	case isCRIO:
 		c.plan, err = CRIONRI(ctx, o.Root)
 		c.unit = crioUnit

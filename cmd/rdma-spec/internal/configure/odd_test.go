@@ -66,7 +66,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
 			"error: the file has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the file with the older version"},
 		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
-			"error: the file has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file; first, rename the section in "},
+			"error: the file has version 3, and containerd 2.2.9 ignores the io.containerd.grpc.v1.cri section of such a file; first, rename the section in "},
 		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gpu]\n  runtime_type = \"io.containerd.runc.v2\"\n"}, "etc/containerd/"},
 		"an older drop-in that has another handler": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['conf.d/*.toml']\n" +
@@ -76,7 +76,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"NRI off in disabled_plugins": {"1.7.35 2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" +
 			"disabled_plugins = ['io.containerd.nri.v1.nri']\n" + runcV2}, "etc/containerd/"},
 		"CRI's images off in disabled_plugins": {"2.4.2", "nri", map[string]string{config: "version = 3\n" +
-			"disabled_plugins = ['io.containerd.cri.v1.images']\n" + nriOff}, "error: /etc/containerd/config.toml turns off the plugin io.containerd.cri.v1.images"},
+			"disabled_plugins = ['io.containerd.cri.v1.images']\n" + nriOff}, "error: /etc/containerd/config.toml turns off the io.containerd.cri.v1.images plugin"},
 		"a base spec of another handler that is missing": {"1.7.35 2.4.2", "nri", map[string]string{config: "version = 2\n" + nriOff + runtime +
 			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: containerd cannot use the base spec /etc/x.json, and "},
 		"a base spec of another handler that is no JSON": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runtime +

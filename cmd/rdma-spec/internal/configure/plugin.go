@@ -136,8 +136,8 @@ func otherPlugin(root string, launched bool) error {
 	}
 	for _, p := range agents.ReadPlugin(root, "").Own() {
 		if p.InContainer {
-			return staysBeside(fmt.Sprintf("a container, for example of a DaemonSet, already runs the plugin (PID %d)", p.PID),
-				"remove the DaemonSet first")
+			return staysBeside(fmt.Sprintf("the plugin already runs in a container (PID %d)", p.PID),
+				"remove the container or its DaemonSet first")
 		}
 	}
 	return nil

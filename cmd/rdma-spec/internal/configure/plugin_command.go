@@ -18,7 +18,7 @@ import (
 const featurePlugin = "plugin"
 
 // programUsage is the description of the flag for the plugin's program.
-const programUsage = "install this `FILE` as nri-rdma; by default, the file nri-rdma in the directory of rdma-spec"
+const programUsage = "install this `FILE` as nri-rdma; by default, the nri-rdma file in the directory of rdma-spec"
 
 func newConfigurePluginCommand(o *Options) *cobra.Command {
 	var service programs

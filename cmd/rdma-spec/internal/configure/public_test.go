@@ -30,7 +30,7 @@ import (
 // refusals are the parts of the errors of what is refused. Nothing is changed then.
 var refusals = map[string]string{
 	"1.6 --all":                  "does not support NRI plugins that set limits",
-	"1.6/docker-package handler": "turns off the plugin cri in disabled_plugins",
+	"1.6/docker-package handler": "turns off the cri plugin in disabled_plugins",
 	"1.7/image-builder handler":  `the handler "runc" has no runtime_type, so its pods do not start`,
 }
 

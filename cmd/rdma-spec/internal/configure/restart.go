@@ -103,14 +103,14 @@ func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because
 	}
-	files := "the files"
+	files := "the files were restored"
 	as := " as before"
 	if errors.Is(because, change.ErrNotRestored) {
-		files = "not all files"
+		files = "some files were not restored"
 		as = ""
 	}
 	if err := r.Do(ctx); err != nil {
-		return errors.Join(because, fmt.Errorf("%s were restored; the second restart failed: %w", files, err))
+		return errors.Join(because, fmt.Errorf("%s; the second restart failed: %w", files, err))
 	}
-	return fmt.Errorf("%w: %s were restored, and %s is running%s", because, files, r.Unit, as)
+	return fmt.Errorf("%w: %s, and %s is running%s", because, files, r.Unit, as)
 }

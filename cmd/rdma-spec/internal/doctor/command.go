@@ -106,7 +106,7 @@ can be unknown. doctor prints the name of each such family to standard error.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS` or families of checks, and the checks that these "+
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS` or families of checks, and the checks that they "+
 		"depend on")
 	f.BoolVarP(&verbose, "verbose", "v", false,
 		"on a terminal, also list the checks that are ok or not applicable, and list each fault in full")
@@ -119,8 +119,8 @@ can be unknown. doctor prints the name of each such family to standard error.`,
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"total timeout for all daemons; if a daemon does not respond in time, the checks of the daemon are unknown; "+
-			"increase the timeout on a slow node")
+		"total timeout for all daemons; if a daemon does not respond in time, its checks are unknown; on a slow node, "+
+			"increase the timeout")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {

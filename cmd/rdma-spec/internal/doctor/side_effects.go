@@ -60,7 +60,7 @@ func reloads(v *View, _ []string) (loses, see string) { return v.ReloadTakes(), 
 // insteadOfService returns the reason why the runtime launches the plugin.
 func insteadOfService(v *View, _ []string) (loses, see string) {
 	if takes := v.ReloadTakes(); takes != "" {
-		return "installation of the plugin as a service would have this side effect: " + takes, node.ShowsScopes
+		return "installing the plugin as a service would have this side effect: " + takes, node.ShowsScopes
 	}
 	return "", ""
 }

@@ -172,8 +172,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
 	}
 	if baseline.CapsFiles(base) {
-		warn("--from %s: RLIMIT_NOFILE is 1024, so a container cannot open more than 1024 files: if you do not want this "+
-			"limit, remove RLIMIT_NOFILE from the spec", o.from)
+		warn("the --from spec (%s) sets RLIMIT_NOFILE to 1024, so a container cannot open more than 1024 files: if you do "+
+			"not want this limit, remove RLIMIT_NOFILE from the spec", o.from)
 	}
 	if !grant.Memlock.Finite() {
 		return warnings, nil
@@ -181,8 +181,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 	if grant.IPCLock != spec.IPCLockNo {
 		warn("CAP_IPC_LOCK overrides the memlock of %s for processes that run as root", grant.Memlock)
 	} else if baseline.HasIPCLock(base) {
-		warn("--from %s: the spec contains CAP_IPC_LOCK, which overrides the memlock of %s for processes that run as root: "+
-			"remove CAP_IPC_LOCK from the spec", o.from, grant.Memlock)
+		warn("the --from spec (%s) contains CAP_IPC_LOCK, which overrides the memlock of %s for processes that run as "+
+			"root: remove CAP_IPC_LOCK from the spec", o.from, grant.Memlock)
 	}
 	if base == nil {
 		return warnings, nil
@@ -196,8 +196,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warn("--from %s: RLIMIT_MEMLOCK is already %s and is not lowered to %s: to set a lower limit, remove RLIMIT_MEMLOCK "+
-			"from the spec", o.from, highest, grant.Memlock)
+		warn("the --from spec (%s) already sets RLIMIT_MEMLOCK to %s, which is not lowered to %s: to set a lower limit, "+
+			"remove RLIMIT_MEMLOCK from the spec", o.from, highest, grant.Memlock)
 	}
 	return warnings, nil
 }

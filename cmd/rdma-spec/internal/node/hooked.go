@@ -30,10 +30,10 @@ func (s *Snapshot) ReloadTakes() string {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "a reload of systemd (daemon-reload, enable) removes GPUs that a hook added to containers; to get the GPUs " +
-		"back, recreate the pods; NVIDIA's container runtime in legacy mode (the default before version 1.18) uses such " +
-		"a hook; " + of +
-		"; to avoid the reload, install the plugin as a DaemonSet, or with configure plugin --launched"
+	return "a reload of systemd (daemon-reload, enable) removes GPUs that a hook added to containers; NVIDIA's " +
+		"container runtime in legacy mode (the default before version 1.18) uses such a hook; " + of +
+		"; to get the GPUs back, recreate the pods; to avoid the reload, install the plugin as a DaemonSet, or with " +
+		"configure plugin --launched"
 }
 
 // mostNamed is the largest number of containers that the text names.

@@ -43,8 +43,8 @@ func TestLeftOut(t *testing.T) {
 			Annotations: map[string]string{policy.AnnotationKey: test.annotation}}, node)
 		var want []string
 		if test.want != "" {
-			want = []string{"the container is running without some of the HCAs that it requests; when the ports " +
-				"of these HCAs are ACTIVE, recreate the pod: " + test.want}
+			want = []string{"the container is running without some of the HCAs that it requests: " + test.want +
+				"; when the ports of these HCAs are ACTIVE, recreate the pod"}
 		}
 		if diff := cmp.Diff(want, r.Notes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -65,7 +65,8 @@ func newLoop(o Options, stdout, stderr io.Writer) *loop {
 	l := &loop{
 		Options: o, stdout: stdout, stderr: stderr, registry: prometheus.NewRegistry(),
 		containers: prometheus.NewGaugeVec(gauge("containers",
-			"Number of running RDMA containers after the last pass, by memlock (sufficient, below)."), []string{"memlock"}),
+			"Number of running RDMA containers after the last pass, by memlock "+
+				"(sufficient, or below the limit that the policy grants)."), []string{"memlock"}),
 		unknown: prometheus.NewGauge(gauge("unknown_containers",
 			"Number of containers that could not be examined in the last pass.")),
 		raised: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rdma_spec_repair", Name: "total",

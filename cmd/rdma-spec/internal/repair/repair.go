@@ -61,7 +61,7 @@ With --every, the command runs continuously, prints only changes, and raises the
 containers that were created while the plugin was not running. If you also set --dry-run, the
 command only reports these containers.
 
-The command requires the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1
+The command requires the SYS_RESOURCE capability and the node's PID namespace. The exit status is 1
 if a limit could not be raised or, with --dry-run, if a limit would be raised. The exit status is 3
 if the node or one of its containers cannot be examined.`,
 		Example: `  rdma-spec repair --dry-run

@@ -40,7 +40,7 @@ var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE
 
 // vendors maps providers to vendors' own providers, whose drivers have a different ABI from rdma-core. The ABI version
 // is at least 6 for Broadcom, and 4 for AMD.
-var vendors = map[string]string{string(BNXT): "Broadcom's provider libbnxt_re", "ionic": "AMD's provider libionic"}
+var vendors = map[string]string{string(BNXT): "Broadcom's libbnxt_re provider", "ionic": "AMD's libionic provider"}
 
 // OfDriver describes the provider that a driver requires if its ABI is not the ABI of rdma-core.
 func OfDriver(provider string) string {

@@ -67,7 +67,7 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		h.driver = verbs.Driver(provider)
 		h.abi = abi
 		if v.elsewhere {
-			v.add("device", doctor.Unknown, "%s of the target: not opened from this container%s", h.name, said)
+			v.add("device", doctor.Unknown, "the target's %s%s: skipped, because this container is not the target", h.name, said)
 		} else {
 			h.opened = v.tryOpen(h.file, said, listed.NetNSExclusive && said == "")
 		}
@@ -132,7 +132,7 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 				"move the HCA into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
 		return causeCgroup, "the container's device cgroup denies access to the device: a mount alone is not sufficient; " +
-			"get the device from a device plugin or through the annotation " + policy.AnnotationKey
+			"get the device from a device plugin or through the " + policy.AnnotationKey + " annotation"
 	case errors.Is(err, unix.EACCES) && everybody:
 		return causeSecurity, "the file mode lets every user open the device, so a security module (SELinux or AppArmor) " +
 			"must be blocking access: see the node's audit log (ausearch -m avc), and allow the access in the container's policy"

@@ -26,7 +26,7 @@ func (v *verification) tryRegistering(held []heldHCA) {
 	if room, known := v.room(); known && room < uint64(v.size)+spare {
 		v.add("lock", doctor.Unknown,
 			"register %s: skipped, because the container is allowed only %s more memory and would be killed: "+
-				"set a lower --lock",
+				"set --lock to a smaller size",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
 			v.addFault("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)

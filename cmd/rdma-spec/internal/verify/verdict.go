@@ -31,7 +31,7 @@ var causes = []struct{ name, means string }{
 	{"memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
 	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned, or by an HCA that has no ` +
 		"memory keys left"},
-	{"rdma cgroup", `"Couldn't allocate MR" and similar errors are caused by the cgroup's limit rdma.max`},
+	{"rdma cgroup", `"Couldn't allocate MR" and similar errors are caused by the cgroup's rdma.max limit`},
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
 	{"security module", "a security module prevents the container from opening the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},

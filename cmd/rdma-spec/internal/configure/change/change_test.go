@@ -255,7 +255,7 @@ func TestOpenTwice(t *testing.T) {
 	n := newNode(t, nil)
 	l := n.open()
 	if _, err := Open(n.root); err == nil || !strings.Contains(err.Error(),
-		"another rdma-spec configure is running (PID ") {
+		"another rdma-spec configure process is running (PID ") {
 		t.Errorf("Open: %v", err)
 	}
 	l.Close()

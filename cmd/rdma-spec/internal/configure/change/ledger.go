@@ -52,7 +52,8 @@ func Open(root string) (*Ledger, error) {
 		holder := make([]byte, 20)
 		n, _ := lock.Read(holder) // if this fails, the message omits the PID
 		_ = lock.Close()          // nothing was written
-		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait until it exits, and rerun the command",
+		return nil, fmt.Errorf("another rdma-spec configure process is running (PID %s): wait until it exits, and rerun the "+
+			"command",
 			strings.TrimSpace(string(holder[:n])))
 	}
 	l, err := Read(root)

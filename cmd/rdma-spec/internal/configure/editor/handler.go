@@ -77,9 +77,8 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	case ours && name == like:
 		return nil, nil
 	case exists && !ours && name != like:
-		return nil, fmt.Errorf("%s already has a handler %q: choose another name, or add the base spec to this handler with "+
-			"--in-place",
-			d.File(), name)
+		return nil, fmt.Errorf("%s already has a handler named %q: choose another name, or add the base spec to "+
+			"this handler with --in-place", d.File(), name)
 	}
 	if pattern, by := d.Importing(all, file); pattern != "" {
 		return nil, fmt.Errorf("%s imports %q, which also matches the base spec %s, so containerd would not start: "+

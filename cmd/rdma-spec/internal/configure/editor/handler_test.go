@@ -90,7 +90,7 @@ func TestHandler_existingTemplates(t *testing.T) {
 		"one of its own": {"2.4.2", map[string]string{"config-v3.toml.tmpl": "[debug]\n"}, "config-v3.toml.tmpl imports = "},
 		"a base that has the table": {"2.4.2", map[string]string{"config.toml": "version = 3\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrdma.runtime_path = ''\n"},
-			"error: config.toml already has a handler \"rdma\""},
+			"error: config.toml already has a handler named \"rdma\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, map[string]string{"config.toml": "version = 2\n"}, 0o600)

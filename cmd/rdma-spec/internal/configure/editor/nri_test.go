@@ -32,10 +32,10 @@ func TestNRI_failingPrograms(t *testing.T) {
 				"the import first"},
 		"CRI off, by its newest name": {
 			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`,
-			"turns off the plugin io.containerd.cri.v1.runtime",
+			"turns off the io.containerd.cri.v1.runtime plugin",
 		},
 		"CRI off": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`,
-			"turns off the plugin cri in disabled_plugins"},
+			"turns off the cri plugin in disabled_plugins"},
 		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 does not support NRI plugins that set limits"},
 		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "cannot make the change: "},
 		"a change loses a handler": {

@@ -70,7 +70,7 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	for _, plugin := range needed {
 		if containerd.Disables(b.now, plugin) {
 			file, _ := containerd.Last(all, func(tree map[string]any) bool { return containerd.Disables(tree, plugin) })
-			return b, fmt.Errorf("%s turns off the plugin %s in disabled_plugins: if Kubernetes uses this containerd, remove "+
+			return b, fmt.Errorf("%s turns off the %s plugin in disabled_plugins: if Kubernetes uses this containerd, remove "+
 				"the entry first", cmp.Or(file.Path, d.File()), plugin)
 		}
 	}

@@ -88,7 +88,7 @@ func containerChecks() []doctor.Check {
 		Look:   judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
-		Title:  "In its network namespace, each RDMA container has the HCAs that the policy grants.",
+		Title:  "The network namespace of each RDMA container contains the HCAs that the policy grants.",
 		Impact: "The container cannot use RDMA.",
 		Look:   eachContainer(containerHCA),
 	}, {

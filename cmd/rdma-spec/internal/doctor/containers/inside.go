@@ -75,7 +75,7 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 		has, known := verbs.ABIOf(want)
 		foreign := known && abi != 0 && !has.Has(abi)
-		supports := fmt.Sprintf("The kernel driver has ABI version %d, but rdma-core's provider %s supports only %s", abi,
+		supports := fmt.Sprintf("The kernel driver has ABI version %d, but rdma-core's %s provider supports only %s", abi,
 			want, has)
 		switch {
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened the HCA, so there is a provider
@@ -87,13 +87,13 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"The image has no libibverbs in the usual directories, so the image's providers are unknown.")}
 		case want == "":
-			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the driver %q with ABI %d is unknown. "+
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the %q driver with ABI %d is unknown. "+
 				"The image needs the provider that matches the node's driver.", h.Driver, abi)))
 		case file == "" && foreign:
 			found = append(found, doctor.Fault(object, supports+". The image has no provider for this HCA, and the "+
 				"distribution's packages do not contain the matching provider.", "In the image, install "+ofDriver(v, want)))
 		case file == "":
-			text := fmt.Sprintf("The image has libibverbs, but lacks the provider %s. Providers in the image: %s.", want,
+			text := fmt.Sprintf("The image has libibverbs, but lacks the %s provider. Providers in the image: %s.", want,
 				cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), "none"))
 			found = append(found, doctor.Fault(object, text,
 				"Add rdma-core's providers to the image: apt-get install ibverbs-providers, or dnf install libibverbs. "+

@@ -56,7 +56,7 @@ func containerIPCLock(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	f := starves(v, c)
-	f.Text = fmt.Sprintf("The container has CAP_IPC_LOCK, but the container's process runs as user %d and lacks this "+
+	f.Text = fmt.Sprintf("The container has CAP_IPC_LOCK, but its process runs as user %d and lacks this "+
 		"capability. %s", c.User, f.Text)
 	return []doctor.Finding{f}
 }
@@ -67,7 +67,7 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("The container can register at most %s of "+
 		"memory. %s", *c.Registers, doctor.Sentence(c.Causes())), "Decide whether images are allowed to use the "+
-		"variable NVIDIA_MOFED to add HCAs. If so, "+c.Fix.Text)}
+		"NVIDIA_MOFED variable to add HCAs. If so, "+c.Fix.Text)}
 }
 
 // starves returns the fault of a container that can register too little, with its cause. A repair does not affect the
@@ -112,7 +112,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
 		return fault("The program cannot raise the hard limit, so find the program or setting that lowered the limit. Slurm "+
 			"gives a job the limits of the shell that submitted the job. If Slurm started the program, set "+
-			"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login pod. Without Slurm, check "+
+			"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login pod. Otherwise, check "+
 			"/etc/security/limits.conf in the image, and check the image's scripts for ulimit -l, which sets both the soft and "+
 			"the hard limit",
 			"The container was granted a higher limit, but its hard limit was lowered")
@@ -151,10 +151,10 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"runtimeClassName: %s in the pod, and recreate the pod",
 			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Command()
 	case c.Handler == "":
-		return fault(setHandler(giving), "The pod has no RuntimeClass. On this node, the handler %s would set memlock "+
+		return fault(setHandler(giving), "The pod has no RuntimeClass. On this node, the %s handler would set memlock "+
 			"to %s", giving.Name, giving.Memlock)
 	}
-	return fault(setHandler(giving), "The container's handler is %s%s. The handler %s would set memlock to %s", own.Name,
+	return fault(setHandler(giving), "The container's handler is %s%s. The %s handler would set memlock to %s", own.Name,
 		memlockSource(r, own), giving.Name, giving.Memlock)
 }
 

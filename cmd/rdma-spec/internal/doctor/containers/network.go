@@ -281,7 +281,7 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		}
 		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"The container's interface %s has an MTU of %d, but the interface %s of HCA %s has an MTU of only %d.",
+				"The container's %s interface has an MTU of %d, but the %s interface of HCA %s has an MTU of only %d.",
 				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
 				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and recreate the pod`, most)))
 		}

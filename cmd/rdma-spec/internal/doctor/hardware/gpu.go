@@ -93,7 +93,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
 		case all == 0:
 			if others := v.OtherGPUs(); len(others) > 0 {
-				return doctor.Inapplicable("The check does not cover GPUs or accelerators with the driver " +
+				return doctor.Inapplicable("The check does not cover GPUs or accelerators with these drivers: " +
 					strings.Join(others, ", ") + ".")
 			}
 			return doctor.Inapplicable("The node has no GPU.")
@@ -111,7 +111,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 
 func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
 	if there, err := v.Exists(dmaBUFReads[0]); !there || err != nil {
-		return doctor.Inapplicable("The check does not cover the memory of GPUs or accelerators with the driver " +
+		return doctor.Inapplicable("The check does not cover the memory of GPUs or accelerators with these drivers: " +
 			strings.Join(v.DriversOf(gpus), ", ") + ".")
 	}
 	for _, module := range peerModules {
@@ -177,8 +177,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates DMA addresses for %s.",
-		strings.Join(found, ", ")), "Add iommu=pt (on Arm: iommu.passthrough=1) to the kernel's command line, drain the "+
-		"node, and restart the node. With this setting, virtual machines keep the devices that are assigned to them.")}
+		strings.Join(found, ", ")), "Add iommu=pt (on Arm: iommu.passthrough=1) to the kernel's command line, and then "+
+		"drain and restart the node. With this setting, virtual machines keep the devices that are assigned to them.")}
 }
 
 // belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.

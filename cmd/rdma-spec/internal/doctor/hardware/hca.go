@@ -18,7 +18,7 @@ import (
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA responds.",
-		Impact: "Every program that accesses the HCA hangs, including monitoring tools.",
+		Impact: "All programs that access the HCA, including monitoring tools, hang.",
 		Look:   eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
@@ -28,8 +28,9 @@ func hcaChecks() []doctor.Check {
 	}, {
 		ID: "guid-unique", Family: "hca", Title: "No two HCAs have the same node GUID.",
 		NoMessages: "programs reach the wrong HCA, or time out",
-		Impact:     "The fabric and RDMA_CM identify an HCA by its GUID, so connections reach the wrong HCA.",
-		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
+		Impact: "The fabric and RDMA_CM identify an HCA by its GUID. If two HCAs have the same GUID, connections " +
+			"reach the wrong HCA.",
+		Needs: []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board model have the same firmware.",
 		NoMessages: "only one of several HCAs is slow or fails",

@@ -51,7 +51,7 @@ func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) doctor.Lo
 // recent is the age, in seconds, up to which a log line counts as current.
 const recent = float64(60 * 60)
 
-const ofCable = "On both ends, reseat or replace the cable or the transceiver. To check the result, run: "
+const ofCable = "Reseat or replace the cable or the transceivers at both ends. To check the result, run: "
 
 // trouble is a problem of an HCA that drivers log.
 type trouble struct {
@@ -198,8 +198,8 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 				continue
 			}
 			all, within, now, last := t.count(of[i], h, log.Now)
-			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s in the last hour, %s in the whole log; latest: "+
-				"%s", t.what, times(within), times(all), last), t.fix(cmp.Or(h.PCI, h.Name), h.Tools(port)))
+			f := doctor.Fault(object(h), fmt.Sprintf("%s (%s in the last hour, %s in the whole log). Latest "+
+				"message: %s", t.what, times(within), times(all), last), t.fix(cmp.Or(h.PCI, h.Name), h.Tools(port)))
 			if now < t.least {
 				f.Status = doctor.OK
 				f.Fix = ""
@@ -288,7 +288,7 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		boolean = "virt_sandbox_use_all_caps"
 		gives = "capabilities"
 	}
-	fix := fmt.Sprintf("If the container should have access, run: setsebool -P %s on. "+
+	fix := fmt.Sprintf("If the container should have access, run \"setsebool -P %s on\". "+
 		"This setting lets all containers on the node use the %s that the runtime gives them (see: getsebool %[1]s).",
 		boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {

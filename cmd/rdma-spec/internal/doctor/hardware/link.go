@@ -38,7 +38,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 				case f.Text != "":
 					found = append(found, f)
 				case f.Status == "" && h.Function == hca.FunctionPhysical:
-					unused[object(h)+": Number of ports without a link since the node started: %d. Check the cabling."]++
+					unused[object(h)+": Number of ports that have had no link since the node started: %d. Check the cabling."]++
 				case f.Status == "":
 					unused[fmt.Sprintf("PCI device %s: Number of unused %s functions: %%d.", h.Parent, h.Function)]++
 				}

@@ -27,8 +27,8 @@ func memoryChecks() []doctor.Check {
 	}, {
 		ID: "max-map-count", Family: "memory", Title: "vm.max_map_count is at least the kernel's default.",
 		NoMessages: "programs report that mmap failed, although the node has free memory",
-		Impact: "Some programs, such as UCX programs, need a mapping for each registered buffer. When the number " +
-			"of mappings reaches the limit, these programs fail.",
+		Impact: "Some programs, such as those that use UCX, need a mapping for each registered buffer. When the " +
+			"number of mappings reaches the limit, these programs fail.",
 		Reads: []string{maxMapCount}, Look: fewMappings,
 	}}
 }

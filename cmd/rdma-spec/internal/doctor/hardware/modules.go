@@ -34,8 +34,8 @@ func moduleChecks() []doctor.Check {
 		Reads:  []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
 	}, {
 		ID: "rdma-cm-module", Family: "modules", Title: "The rdma_ucm module is loaded.",
-		Impact: "Without rdma_ucm, /dev/infiniband/rdma_cm does not exist. Device plugins, and programs that use RDMA_CM, " +
-			"need this device.",
+		Impact: "Without rdma_ucm, /dev/infiniband/rdma_cm does not exist. Programs that use RDMA_CM need this device, " +
+			"and so do device plugins.",
 		Needs: []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are from the same build.",

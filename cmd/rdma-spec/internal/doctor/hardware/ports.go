@@ -49,7 +49,7 @@ func portChecks() []doctor.Check {
 	}, {
 		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board model have the same MTU.",
 		Impact: "Connections between ports with different MTUs hang, or fail with a length error. To compare " +
-			"the MTUs of several nodes, use node_exporter's metric node_network_mtu_bytes.",
+			"the MTUs of several nodes, use the node_network_mtu_bytes metric of node_exporter.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
 		Needs: []string{"hca-answers"}, Look: eachBoard(differentMTUs),
 	}}

@@ -91,7 +91,7 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 	}
 	switch {
 	case c.NoMessages != "" && len(said) > 0:
-		fmt.Fprintf(&text, "- no message: %s\n", c.NoMessages)
+		fmt.Fprintf(&text, "\nThis fault can also occur without a message. Symptom: %s.\n", c.NoMessages)
 	case c.NoMessages != "":
 		fmt.Fprintf(&text, "No message names this fault. Symptom: %s.\n", c.NoMessages)
 	}
@@ -112,7 +112,7 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 // disruption is who loses what. The doctor prints it in full; many fixes restart the runtime.
 func disruption(f doctor.Finding) string {
 	if strings.HasPrefix(f.Warning, "a restart of the runtime") {
-		return "it restarts the runtime, which ends exec sessions."
+		return "it restarts the runtime, and the restart ends exec sessions."
 	}
 	effect, look, _ := strings.Cut(f.Warning, doctor.CheckFirst)
 	return plain(effect) + ". Before you run the command, check the output of `" + look + "`."

@@ -80,7 +80,7 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 		}
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Stale:
-		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure copied it to the handler %s on %s. "+
+		text := fmt.Sprintf("The %s handler has changed since rdma-spec configure copied it to the %s handler on %s. "+
 			"Affected: %s.",
 			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}

@@ -57,8 +57,8 @@ func KubeletChecks() []doctor.Check {
 		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Impact: "The plugin refuses an RDMA container if a rule of its policy that lists resources might match " +
-			"the container.",
+		Impact: "The plugin refuses an RDMA container if a policy rule that lists resources might match the " +
+			"container.",
 		Look: withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource on the node has devices.",
@@ -83,7 +83,7 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point to this directory.", k.Root, kubeletRoot)
 	fix := fmt.Sprintf("In the chart values of nri-rdma and of the device plugins, set the kubelet's directory to "+
-		"%[1]s. Alternatively, when no program uses %[2]s, run mount --bind %[1]s %[2]s, and add the mount to "+
+		"%[1]s. Alternatively, when no program uses %[2]s, run 'mount --bind %[1]s %[2]s', and add the mount to "+
 		"/etc/fstab", k.Root, kubeletRoot)
 	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}
 }

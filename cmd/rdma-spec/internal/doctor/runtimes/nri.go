@@ -48,7 +48,7 @@ func nriChecks() []doctor.Check {
 		Impact: "The runtime drops a plugin that answers too late, and creates containers without it.",
 		Needs:  []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
-		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
+		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or adds RDMA devices.",
 		Impact: "If two plugins set the same limit or add the same device, the runtime cannot create the container.",
 		Reads:  []string{agents.LaunchedDir + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
@@ -109,8 +109,9 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container on the node requires these plugins: %s. "+
 			"If one of these plugins is not running, no container starts.", required)}
 	}
-	fix := fmt.Sprintf("In %s, remove \"rdma\" from required_plugins. Add the annotation "+
-		"required-plugins.noderesource.dev to the pods that need a plugin. Then run: %s", r.Config, restartRuntime(r))
+	fix := fmt.Sprintf("In %s, remove \"rdma\" from required_plugins. Add the "+
+		"required-plugins.noderesource.dev annotation to the pods that need a plugin. Then run: %s", r.Config,
+		restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container on the node requires these plugins: "+
 		required+".", fix)}
 }
@@ -161,7 +162,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 				fmt.Sprintf("Remove the plugin from the node. To stop the plugin now, run: kill %d", p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
 			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that a pod "+
-				"names in its annotation %s. A container with an HCA from this plugin is an RDMA container only in two "+
+				"names in its %s annotation. A container with an HCA from this plugin is an RDMA container only in two "+
 				"cases: the pod's namespace is allowed to opt in by annotation, or the kubelet allocated an HCA to the "+
 				"container.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:

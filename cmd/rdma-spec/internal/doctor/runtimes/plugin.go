@@ -177,7 +177,7 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	for _, q := range p.Processes {
-		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still running the version from before an upgrade.", q.PID,
+		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still running the version that an upgrade replaced.", q.PID,
 			q.Started.UTC().Format(time.DateTime))
 		switch {
 		case q.Name != agents.PluginName || !q.Replaced:

@@ -297,7 +297,7 @@ func usedHandlers(v *doctor.View, r runtime.Runtime) (handlers []string, starved
 // container and the cause.
 func seeContainerMemlock(object string) doctor.Finding {
 	return doctor.Finding{Status: doctor.Skipped, Object: object,
-		Text: "The check container-memlock names the affected containers and the cause."}
+		Text: "The container-memlock check names the affected containers and the cause."}
 }
 
 // Checks returns all checks of this package except those of the kubelet, which run last.

@@ -58,7 +58,7 @@ func handlerType(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []do
 	if !h.NoType {
 		return nil
 	}
-	fix := fmt.Sprintf(`In %s, set runtime_type = "io.containerd.runc.v2" for the handler %s, or remove the handler. `+
+	fix := fmt.Sprintf(`In %s, set runtime_type = "io.containerd.runc.v2" for the %s handler, or remove the handler. `+
 		"Then run: %s", cmp.Or(h.File, r.Config), h.Name, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "The handler has no runtime_type.", fix)}
 }
@@ -69,7 +69,7 @@ func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []docto
 		return nil
 	}
 	fix := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
-	text := fmt.Sprintf("The base_runtime_spec %s of the handler %s cannot be used: %s.", h.BaseSpec, h.Name, h.Error)
+	text := fmt.Sprintf("The %s handler's base_runtime_spec, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error)
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, fix).Command()}
 }
 
@@ -84,7 +84,7 @@ func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) 
 // LimitFiles returns the fix that lets the containers of a runtime open more files.
 func LimitFiles(r runtime.Runtime) string {
 	unit := strings.TrimPrefix(restartRuntime(r), "systemctl restart ")
-	return fmt.Sprintf("Run systemctl edit %s, and set LimitNOFILE=1048576 under [Service]. Then run: %s", unit,
+	return fmt.Sprintf("Run 'systemctl edit %s', and set LimitNOFILE=1048576 under [Service]. Then run: %s", unit,
 		restartRuntime(r))
 }
 

@@ -110,7 +110,7 @@ func (b *bounds) add(name, link string, size int64) error {
 	case !isLocal(name):
 		return fmt.Errorf("%.80q is not a path inside the support bundle", name)
 	case len(name) > maxPath || len(link) > maxPath:
-		return fmt.Errorf("%.80q has a path of more than %d bytes", name, maxPath)
+		return fmt.Errorf("the path or the link target of %.80q is longer than %d bytes", name, maxPath)
 	case size > MaxFile:
 		return fmt.Errorf("%.80q is larger than %d bytes", name, MaxFile)
 	case b.entries > MaxEntries:

@@ -89,7 +89,7 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 		}
 		if reads := d.latestVersionRead(ctx, f.Version()); reads < f.Version() {
 			return fmt.Errorf("%s has version %d, which containerd %s does not support: convert the file to version %d, or "+
-				"install a newer containerd", f.Path, f.Version(), version, reads)
+				"install a later version of containerd", f.Path, f.Version(), version, reads)
 		}
 		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
 			return fmt.Errorf("%s imports %q, which also matches a file that is not TOML (%s), so containerd does not "+

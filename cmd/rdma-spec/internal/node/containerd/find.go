@@ -250,13 +250,13 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 				return d, nil
 			}
 		}
-		return Daemon{}, fmt.Errorf("no containerd binary under %s, so %s cannot be loaded: install containerd "+
+		return Daemon{}, fmt.Errorf("found no containerd binary under %s, so %s cannot be loaded: install containerd "+
 			"first", root, file)
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, fmt.Errorf("no containerd binary in the usual directories under %s, and no containerd "+
-			"configuration: install containerd, or start containerd if it is installed elsewhere", root)
+		return Daemon{}, fmt.Errorf("found neither a containerd binary in the usual directories under %s nor a "+
+			"containerd configuration: install containerd, or start containerd if it is installed elsewhere", root)
 	case 1:
 		return found[0].usable()
 	}
@@ -271,8 +271,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("no containerd binary under %s, although %s's configuration file %s exists: install "+
-			"containerd first",
+		return Daemon{}, fmt.Errorf("found no containerd binary under %s, although %s's configuration file, %s, exists: "+
+			"install containerd first",
 			d.Root, d.Name, d.File())
 	}
 	return d, nil

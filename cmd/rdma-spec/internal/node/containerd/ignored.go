@@ -99,7 +99,7 @@ func (d Daemon) unknown(ctx context.Context, version string, all []File) (found 
 			})
 			if is {
 				found = append(found, Ignored{File: f, Lost: []string{key},
-					Reason: fmt.Sprintf("containerd %s does not support the key %s of %s", version, key, name),
+					Reason: fmt.Sprintf("containerd %s does not support the %s key of %s", version, key, name),
 					Fix:    fmt.Sprintf("correct or remove the key in %s", f.Path)})
 			}
 		}
@@ -128,7 +128,7 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	if len(lost) > 3 {
 		some = fmt.Sprintf("%s, and %d more keys", strings.Join(lost[:2], ", "), len(lost)-2)
 	}
-	why := fmt.Sprintf("containerd %s does not merge sections: the section %s in %s replaces the section in this file "+
+	why := fmt.Sprintf("containerd %s does not merge sections: the %s section in %s replaces the section in this file "+
 		"and drops %s",
 		version, plugin, by.Name, some)
 	fix := fmt.Sprintf("copy the lost keys from %[2]s to %[1]s, or remove the section from %[1]s", by.Path, f.Path)
@@ -165,13 +165,13 @@ func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 // misnamed explains why the name of a file's CRI section has no effect.
 func misnamed(version string, f File, plugin string) *Ignored {
 	says := fmt.Sprintf("has version %d", f.Version())
-	fix := fmt.Sprintf("rename the section in %[3]s to its name in version %[1]d (for handlers, %[2]s)",
-		f.Version(), criName(version, f), f.Path)
+	fix := fmt.Sprintf("rename the section in %s to the name that configuration version %d uses (for handlers, %s)",
+		f.Path, f.Version(), criName(version, f))
 	if f.Version() == 0 {
 		says = "has no version"
 		fix = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
 	}
-	why := fmt.Sprintf("the file %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
+	why := fmt.Sprintf("the file %s, and containerd %s ignores the %s section of such a file", says, version, plugin)
 	return &Ignored{Reason: why, Fix: fix}
 }
 

@@ -50,12 +50,12 @@ func TestChoose(t *testing.T) {
 		files        map[string]string
 		config, want string // the configuration and the program, or a part of the error
 	}{
-		"none":               {nil, "", "error: no containerd binary in the usual directories under "},
+		"none":               {nil, "", "error: found neither a containerd binary in the usual directories under "},
 		"one without a file": {map[string]string{program: ""}, "", plain + " " + program},
 		"one in /usr/local": {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "",
 			plain + " usr/local/bin/containerd"},
 		"a file without a program": {map[string]string{plain: ""}, "",
-			"error: no containerd binary under "},
+			"error: found no containerd binary under "},
 		"K3s": {map[string]string{k3sFile: "", k3sBin: ""}, "", k3sFile + " " + k3sBin},
 		"MicroK8s": {map[string]string{"snap/microk8s/current/bin/containerd": ""}, "",
 			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},

@@ -78,7 +78,7 @@ func (e Entry) Without(now []byte, gone func(feature string) bool) (content []by
 	case err != nil:
 		return nil, e, err
 	case isOurs && before == nil && e.Backup != "":
-		return nil, e, fmt.Errorf("%s, the backup of %s, is missing: correct the file manually, and drop the record with "+
+		return nil, e, fmt.Errorf("%[1]s, the backup of %[2]s, is missing: correct %[2]s manually, and drop the record with "+
 			"--forget", e.Backup, e.Path)
 	case isOurs:
 		return before, rest, nil

@@ -68,7 +68,7 @@ func TestChoose(t *testing.T) {
 			"var/lib/kubelet/config.yaml": endpoint + "/run/k3s/containerd/containerd.sock\n", "proc/7/comm": "containerd\n",
 			"proc/7/cmdline": "containerd\x00-c\x00/var/lib/rancher/rke2/agent/etc/containerd/config.toml\x00"}, "", "", "rke2"},
 		"a containerd without CRI, and nothing beside": {map[string]string{program: "", config: "disabled_plugins = [\"cri\"]\n"}, "", "", "containerd"},
-		"none": {nil, "", "", "error: no containerd binary in the usual directories under"},
+		"none": {nil, "", "", "error: found neither a containerd binary in the usual directories under"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o600)

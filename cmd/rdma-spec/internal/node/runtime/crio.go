@@ -70,7 +70,7 @@ func readCRIO(t process.Table) (CRIO, error) {
 		DropIns: files.Below(root, cmp.Or(starts.Flag("--config-dir", "-d"), places.CRIO.DropIns))}
 	paths := []string{files.Below(root, c.Config)}
 	if _, err := os.Stat(paths[0]); told != "" && err != nil {
-		return c, fmt.Errorf("cannot read %s, which CRI-O's flag --config specifies: %w", paths[0], files.Cause(err))
+		return c, fmt.Errorf("cannot read %s, which CRI-O's --config flag specifies: %w", paths[0], files.Cause(err))
 	}
 	err := filepath.WalkDir(c.DropIns, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
@@ -93,8 +93,8 @@ func readCRIO(t process.Table) (CRIO, error) {
 		for _, k := range crioKinds {
 			value, says := tomledit.Lookup(tree, "crio", k.table, k.key)
 			if says && reflect.TypeOf(value) != reflect.TypeOf(k.kind) {
-				return c, fmt.Errorf("%s: %s in the section [crio.%s] is %#v, which prevents CRI-O from starting: write %s", path,
-					k.key, k.table, value, k.says)
+				return c, fmt.Errorf("%s in the [crio.%s] section of %s is %#v, which prevents CRI-O from starting: write %s",
+					k.key, k.table, path, value, k.says)
 			}
 		}
 		c.Said = append(c.Said, CRIOSay{path, tree})

@@ -64,7 +64,7 @@ var crioCases = map[string]struct {
 	}, flags: "-c ROOT/etc/crio/mine/conf --config-dir=ROOT/etc/crio/mine/d",
 		want: Runtime{Config: "/etc/crio/mine/conf", Socket: "/run/b.sock", NRI: NRI{On: true, Socket: "/run/a.sock"}}},
 	"a file that is not there": {flags: "-c ROOT/etc/crio/mine/conf",
-		want: Runtime{Config: "/etc/crio/mine/conf", ConfigError: "ROOT/etc/crio/mine/conf, which CRI-O's flag --config specifies"}},
+		want: Runtime{Config: "/etc/crio/mine/conf", ConfigError: "ROOT/etc/crio/mine/conf, which CRI-O's --config flag specifies"}},
 }
 
 func memlock(l spec.Limit) *spec.Limit { return &l }

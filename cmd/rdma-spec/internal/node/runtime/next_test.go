@@ -24,7 +24,7 @@ func TestReadNextStart(t *testing.T) {
 			"[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"reg.example/pause:3.9\"\n  [plugins.\"io.containerd.grpc.v1.cri\".registry]\n" +
 			"    config_path = \"/etc/containerd/certs.d\"\n", "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml": "version = 2\n" +
 			"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"ignored: /etc/containerd/config.toml: containerd 1.7.35 does not merge sections: the section io.containerd.grpc.v1.cri in " +
+			"ignored: /etc/containerd/config.toml: containerd 1.7.35 does not merge sections: the io.containerd.grpc.v1.cri section in " +
 				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml replaces the section in this file and drops registry.config_path, " +
 				"sandbox_image"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
@@ -32,17 +32,17 @@ func TestReadNextStart(t *testing.T) {
 				"file: run 'containerd --config /etc/containerd/config.toml config migrate', compare the output with " +
 				"/etc/containerd/config.toml, and copy"},
 		"the name of another version": {"2.2.9", map[string]string{config: "version = 3\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"},
-			"ignored: /etc/containerd/config.toml: the file has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a " +
-				"file: rename the section in /etc/containerd/config.toml to its name in version 3 (for handlers, io.containerd.cri.v1.runtime)"},
+			"ignored: /etc/containerd/config.toml: the file has version 3, and containerd 2.2.9 ignores the io.containerd.grpc.v1.cri section of such a " +
+				"file: rename the section in /etc/containerd/config.toml to the name that configuration version 3 uses (for handlers, io.containerd.cri.v1.runtime)"},
 		"what containerd refuses": {"2.4.2", map[string]string{config: "\xef\xbb\xbfversion = 2\n"},
 			"error: /etc/containerd/config.toml begins with a byte order mark"},
 		"a handler without a type": {"2.2.9", map[string]string{config: "version = 3\nimports = ['h.toml']\n", "etc/containerd/h.toml": "version = 3\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.bare]\nbase_runtime_spec = ''\n"}, "bare of /etc/containerd/h.toml has no type"},
 		"CRI-O": {"", map[string]string{crio: "[crio.nri]\nenable_nri = false\n"}, "NRI: enable_nri = false"},
-		"a text for a boolean": {"", map[string]string{crio: "[crio.nri]\nenable_nri = \"true\"\n"}, `error: /etc/crio/crio.conf: enable_nri in the ` +
-			`section [crio.nri] is "true", which prevents CRI-O from starting: write true or false without quotes`},
+		"a text for a boolean": {"", map[string]string{crio: "[crio.nri]\nenable_nri = \"true\"\n"}, `error: enable_nri in the [crio.nri] ` +
+			`section of /etc/crio/crio.conf is "true", which prevents CRI-O from starting: write true or false without quotes`},
 		"a number for a list": {"", map[string]string{crio: "", "etc/crio/crio.conf.d/00": "[crio.runtime]\ndefault_ulimits = 'memlock=-1:-1'\n"},
-			"error: /etc/crio/crio.conf.d/00: default_ulimits in the section [crio.runtime] is \"memlock=-1:-1\", which prevents CRI-O from starting: write a list"},
+			"error: default_ulimits in the [crio.runtime] section of /etc/crio/crio.conf.d/00 is \"memlock=-1:-1\", which prevents CRI-O from starting: write a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o600)
