@@ -55,7 +55,7 @@ spec:
   description: |
     Lists the HCAs on all nodes, the containers that lack part of their grant, the faults, and the
     RDMA resources with the pods to which these resources are allocated. All lists except the list
-    of resources need the DaemonSet nri-rdma.
+    of resources need the nri-rdma DaemonSet.
   platforms:
 `
 

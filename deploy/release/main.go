@@ -92,7 +92,7 @@ func newMakeCommand(use, short, output string, write func(*release) error) *cobr
 func newDigestsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "digests LAYOUT",
-		Short: "Print each architecture of an image with its manifest's digest, for attestations",
+		Short: "Print the architectures of an image, and the digest of each architecture's manifest, for attestations",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			digests, err := image.Digests(args[0])
@@ -107,7 +107,7 @@ func newDigestsCommand() *cobra.Command {
 func newPushCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "push LAYOUT REFERENCE",
-		Short: "Copy an image to a registry, with the login of podman or docker, and print its digest",
+		Short: "Copy an image to a registry with the credentials of podman or docker, and print the image's digest",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pushed, err := image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain),

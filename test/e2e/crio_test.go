@@ -119,7 +119,7 @@ func testCRIOConfirms(t *testing.T) {
 // from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "the runtime might not support an event that the plugin needs, although this version of the runtime " +
+	const says = "the runtime does not support an event that the plugin needs, although this version of the runtime " +
 		"normally does. In the last case, upgrade the runtime"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})

@@ -150,7 +150,7 @@ var options = []option{
 		name: "PodMonitor in the node's network", values: "{hostNetwork: true, hostNetworkMetrics: ':9797', podMonitor: {enabled: true}, " +
 			"alerts: {enabled: true}, validator: {enabled: true}}",
 		adds:  []string{"podmonitor.yaml", "prometheusrule.yaml"},
-		has:   []string{"- {action: replace, sourceLabels: [__meta_kubernetes_pod_ip]", "- interval: 30s\n      # The doctor's"},
+		has:   []string{"- {action: replace, sourceLabels: [__meta_kubernetes_pod_ip]", "- interval: 30s\n      # With honorLabels"},
 		lacks: []string{"containerPort:"},
 	},
 	{
@@ -341,7 +341,7 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
 		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find faults on a node",
-		"{configMap: policy-7}":                          "The policy is in the ConfigMap policy-7.",
+		"{configMap: policy-7}":                          "The policy is in the policy-7 ConfigMap.",
 		"{repair: {enabled: true}}":                      "The container named repair raises memlock for older RDMA containers.",
 		"{repair: {enabled: true, dryRun: true}}":        "recreate the pods, or raise",
 	} {

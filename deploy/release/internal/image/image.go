@@ -61,7 +61,7 @@ func Index(o Options) (v1.ImageIndex, error) {
 	}
 	annotated, ok := mutate.Annotations(index, labels(o)).(v1.ImageIndex)
 	if !ok {
-		return nil, fmt.Errorf("the index with annotations has the type %T, want an ImageIndex", annotated)
+		return nil, fmt.Errorf("the index with annotations has the type %T instead of ImageIndex", annotated)
 	}
 	return annotated, nil
 }
