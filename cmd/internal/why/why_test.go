@@ -77,6 +77,20 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestReport_flushed checks that a log with nothing but flushed completions says where to look: at the completion that
+// failed first.
+func TestReport_flushed(t *testing.T) {
+	for _, line := range []string{
+		"NCCL WARN NET/IB : Got completion from peer 10.0.0.3<4> with status=5 opcode=32656 len=32659 vendor err 249 (Recv)",
+		"mlx5_0: CQE with IBV_WC_WR_FLUSH_ERR",
+	} {
+		r, err := Read(strings.NewReader(line))
+		if err != nil || r.Matters() || len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0].Reason, "flushed") {
+			t.Errorf("%s: %+v, %v", line, r, err)
+		}
+	}
+}
+
 // TestReport_Matters checks what the lines after an error make of it: results of the program make it harmless, what
 // somebody pasted behind it does not.
 func TestReport_Matters(t *testing.T) {
