@@ -78,7 +78,10 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	if connection == nil {
 		return nil, nil, failed
 	}
-	if failed != nil || state == nil {
+	if failed == nil && state == nil {
+		failed = errors.New("systemd did not keep the connection's state")
+	}
+	if failed != nil {
 		_ = connection.Close() // the runtime notices the end of the connection
 		return nil, nil, fmt.Errorf("the connection that systemd kept cannot be used: %w", failed)
 	}

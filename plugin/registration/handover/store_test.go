@@ -106,9 +106,9 @@ func TestStore_Incomplete(t *testing.T) {
 	}
 	must.Succeed(t, err)
 	_ = connection.Close()
-	if got := next(t, systemd); !strings.HasPrefix(got,
-		"connection false, state , error the connection that systemd kept cannot be used") {
-		t.Errorf("the next process: %s", got)
+	if got, want := next(t, systemd), "connection false, state , error the connection that systemd kept cannot be used: "+
+		"systemd did not keep the connection's state"; got != want {
+		t.Errorf("the next process: %s, want %s", got, want)
 	}
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
 		t.Error("the runtime does not see the end")
