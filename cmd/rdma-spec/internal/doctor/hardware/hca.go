@@ -227,8 +227,11 @@ func hasDevice(h hca.HCA, kind hca.Kind) bool {
 func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 	switch {
 	case h.PCI == "":
-		f.Fix = "modprobe -r ib_uverbs && modprobe ib_uverbs"
-		return f.Disruptive("programs lose the HCAs that they use", "rdma resource show ctx")
+		// Software drivers use functions in ib_uverbs, so that module cannot be reloaded while a soft HCA exists.
+		f.Fix = fmt.Sprintf("Recreate the soft HCA. Programs that use the HCA lose it (see: rdma resource show ctx). Run "+
+			"\"rdma link delete %[1]s\", and then the command that created the HCA, such as \"rdma link add %[1]s type rxe "+
+			"netdev NETDEV\".", h.Name)
+		return f
 	case h.Function == hca.FunctionVirtual:
 		f.Fix = rebindCommand("pci", h.PCI)
 		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses the HCA", "rdma-spec status")

@@ -141,7 +141,8 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	for _, h := range group {
 		for _, p := range h.Ports {
 			if _, lanes := speed(p.Rate); p.LinkLayer == "InfiniBand" && lanes == 1 && p.Active() {
-				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("The port's link has one lane (%s).", p.Rate),
+				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("The port's link uses only one lane (%s), "+
+					"but InfiniBand links normally use two or four lanes.", p.Rate),
 					"Reseat or replace the cable. To check the result, run: "+h.Tools(p).Link))
 			}
 		}

@@ -82,7 +82,7 @@ var plantedContainers = []fault{
 			s.container().State, s.container().HCAs = "below", nil
 			s.container().Wanted = &spec.Grant{Memlock: unlimited, Devices: []hca.Device{{}}}
 			s.container().Lacks = spec.Grant{Devices: []hca.Device{{}}}
-			s.container().Problems = []string{"it holds no HCA, the policy gives mlx5_0: recreate the pod"}
+			s.container().Problems = []string{"the container has no HCA, but the policy grants mlx5_0: recreate the pod"}
 			s.container().Fix.Text = "recreate the pod"
 		},
 	},

@@ -165,8 +165,6 @@ var commands = []struct {
 	{`^kubectl -n rdma-spec delete pod nri-rdma-\d+$`, "makes the plugin's pod of this node again",
 		"RDMA containers that start meanwhile, where the plugin is registered", "the policy in force of the DaemonSet is garbage"},
 	{`^kubectl -n \S+ delete pod \S+$`, "makes a pod again", "the pod's programs", "an HCA that was made anew"},
-	{`^modprobe -r ib_uverbs && modprobe ib_uverbs$`, "loads a module again", "programs that use an HCA",
-		"a soft HCA without its verbs device"},
 	{`^sync && echo 3 > /proc/sys/vm/drop_caches && `, "frees caches of the kernel", "programs, which read files again",
 		"free memory in CMA alone"},
 	{`^ip link set dev \S+ vf \d+ .* > \$d/bind$`, "gives a virtual function an address, and binds its driver again",

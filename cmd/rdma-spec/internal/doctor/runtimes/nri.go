@@ -159,12 +159,13 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			text := fmt.Sprintf("%s is running (PID %d), and can set the same limit or add the same devices as "+
 				"nri-rdma.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
-				fmt.Sprintf("Remove the plugin from the node. To stop the plugin now, run: kill %d", p.PID)))
+				fmt.Sprintf("Remove %[1]s from the node: delete the DaemonSet or the systemd unit that starts %[1]s. To stop "+
+					"the process now, run: kill %[2]d", p.Name, p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
 			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that a pod "+
 				"names in its %s annotation. A container with an HCA from this plugin is an RDMA container only in two "+
-				"cases: the pod's namespace is allowed to opt in by annotation, or the kubelet allocated an HCA to the "+
-				"container.", p.Name, p.PID, agents.Injecting[p.Name]))
+				"cases: the policy allows opt-ins by annotation in the pod's namespace, or the kubelet allocated an HCA to "+
+				"the container.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
 			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, one of which waits for the connection of the other
