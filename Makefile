@@ -11,8 +11,9 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 SBOM     := $(CACHE)/bin/cyclonedx-gomod-v1.10.0
 FUZZTIME ?= 1m
 
-# The command that starts a node. A node has one CPU by default, because on two cores, two parallel nodes with one CPU each take two thirds
-# of the time that two consecutive nodes with two CPUs take. A cluster needs two CPUs, and so does a containerd that starts under load.
+# The command that starts a node. A node has one CPU by default, because on a machine with two cores, two one-CPU nodes that run in parallel
+# finish in two thirds of the time that two two-CPU nodes need if they run one after the other. A cluster needs two CPUs, and so does a
+# containerd that starts under load.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
 
 export CGO_ENABLED = 0
@@ -204,8 +205,8 @@ GOTEST := go test -vet=off -timeout 30m $(if $(SUITE),-v) $(if $(FRESH),-count=1
 # If the containerds for the node have been built, the tests of these packages run these containerds. The other unit tests do not wait for
 # the builds.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
-# With MAIN_PARTS, these packages skip tests that need more than the main containerd, such as older containerds, upgrades from older
-# containerds, CRI-O, or NVIDIA's toolkit.
+# With MAIN_PARTS, these packages skip tests that need programs other than the main containerd, such as older versions of containerd,
+# CRI-O, or NVIDIA's toolkit.
 MAIN_PARTS := RDMA_TEST_PARTS=main
 
 # In make test, the tests of the packages in RACED run only under the race detector. Tests that skip steps under the race detector also run

@@ -33,7 +33,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"infiniband-diags, libibumad3", "test-a-transfer.md", "Is my image ready?", "`infiniband-diags`"},
 	{"is the resource on the node", "guide-gpu-cluster.md", "Check that the nodes have the resource", "kubectl rdma resources"},
 	{"34 of 34 pods, and a node without", "guide-gpu-cluster.md", "Check that the nodes have the resource", "34 of 34 pods"},
-	{"hostdev with Multus and whereabouts", "guide-gpu-cluster.md", "Give a pod a whole HCA", "whereabouts chooses the address"},
+	{"hostdev with Multus and whereabouts", "guide-gpu-cluster.md", "Give a pod a whole HCA", "Whereabouts chooses the address"},
 	{"net1 is there, what now?", "guide-gpu-cluster.md", "Give a pod a whole HCA", "net1/device/infiniband"},
 	{"a stale resource", "troubleshoot.md", "A resource from a removed device plugin", "kubectl patch node my-node"},
 	{"ib_write_bw on one node", "test-a-transfer.md", "On one node", "ib_write_bw -s 8M -F localhost"},

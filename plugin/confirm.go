@@ -95,7 +95,7 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 		return
 	case len(o.lacks.Devices) > 0:
 		f.reportUnconfirmed(log, fmt.Errorf("the container lacks %s", o.lacks.DeviceNames()),
-			"find the other plugin that removes devices from containers")
+			"find out which other plugin removes devices from containers")
 		return
 	}
 	log = log.WithFields(fieldsOf(spec.Grant{Memlock: o.memlock, Devices: o.granted.Devices})).

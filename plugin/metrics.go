@@ -61,15 +61,14 @@ func newMetrics() *metrics {
 			"reason"),
 		duration: histogram("request_duration_seconds", "Time that the plugin takes to decide about a container."),
 		unknown: counter("unknown_resources_total",
-			"Containers with a reduced grant or no grant, "+
-				"because the kubelet did not report the containers' resources.",
+			"Containers that got a reduced grant or no grant because the kubelet did not report their resources.",
 		).WithLabelValues(),
 		leftAlone: counter("left_alone_total",
-			"Containers without a grant, because the kubelet did not respond to a query for the containers' resources.",
+			"Containers that got no grant because the kubelet did not respond to a query for their resources.",
 		).WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"HCAs that the plugin did not grant to a container that requested all HCAs, "+
-				"because they have no ACTIVE port or are unusable.",
+			"Unusable HCAs, and HCAs without an ACTIVE port, that the plugin did not grant to a container that requested "+
+				"all HCAs.",
 		).WithLabelValues(),
 		authored: counter("authors_devices_total",
 			"Containers that the plugin did not adjust, because the pod's author might have chosen the verbs device "+

@@ -79,7 +79,7 @@ problem was found.`,
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
 	status := o.onNodes("status", "Show the RDMA containers on all nodes, and any differences from the policy",
 		statusView)
-	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers with the state ok")
+	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers whose state is ok")
 	status.Flags().BoolVar(&o.outside, "outside", false, "list only containers and processes that use RDMA outside "+
 		"the policy, such as privileged pods")
 	doctor := o.onNodes("doctor", "Find RDMA faults on all nodes", doctorView)
@@ -113,7 +113,7 @@ func (o *options) inCluster(cmd *cobra.Command) {
 // clusterFlags adds the flags that select the cluster and its nodes.
 func (o *options) clusterFlags(f *pflag.FlagSet) {
 	o.connectionFlags(f, true)
-	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "use the DaemonSets in all namespaces")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "query the nri-rdma DaemonSets in all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "query only nodes with these `LABELS`")
 }
 

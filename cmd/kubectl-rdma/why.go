@@ -93,9 +93,8 @@ func (c *cluster) podNamed(namespace, name string) (pod corev1.Pod, err error) {
 	err = c.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(c).Into(&pod)
 	switch {
 	case apierrors.IsForbidden(err):
-		err = fmt.Errorf("%w: the why command needs the verb get for pods and pods/log, and list for events, in namespace "+
-			"%s", err,
-			namespace)
+		err = fmt.Errorf("%w: the why command needs permission to get pods and pods/log, and to list events, in "+
+			"namespace %s", err, namespace)
 	case apierrors.IsNotFound(err):
 		err = fmt.Errorf("%w in namespace %s: set the pod's namespace with -n; to read a file, use -f; to look up a "+
 			"message, put it in quotes", err, namespace)

@@ -143,7 +143,7 @@ func TestWhyPodCannotRead(t *testing.T) {
 		{"", "why healthy -n ml -c gone", 2, "the pod's containers are init, main"},
 		{"", "why", 2, "specify exactly one source"},
 		{"", "why healthy -f log", 2, "specify exactly one source"},
-		{"/pods/healthy", "why healthy -n ml", 3, "get for pods and pods/log, and list for events, in namespace ml"},
+		{"/pods/healthy", "why healthy -n ml", 3, "get pods and pods/log, and to list events, in namespace ml"},
 		{"/log", "why healthy -n ml", 3, "log of main: you may not: log"},
 		{"/log", "why handler -n ml", 1, "log of main: you may not: log"},
 		{"/events", "why healthy -n ml", 3, "the pod's events: cannot list events: you may not: events"},

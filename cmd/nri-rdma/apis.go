@@ -45,7 +45,8 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 func (a apis) collectors() []prometheus.Collector {
 	failing := func(api, path string, is func() bool) prometheus.Collector {
 		return plugin.Flag("api_failing", "1 after three consecutive failed calls to an API, until the API responds. "+
-			"The path label is creation (a container's creation waits for the call) or beside (background work).",
+			"The path label is \"creation\" if the creation of a container waits for the call, and \"beside\" for background "+
+			"work.",
 			prometheus.Labels{"api": api, "path": path}, is)
 	}
 	return []prometheus.Collector{failing("containerd", "creation", a.specs.Failing),

@@ -95,8 +95,8 @@ func explain(err error) error {
 	case codes.DeadlineExceeded:
 		return errors.New("the kubelet did not respond in time")
 	case codes.ResourceExhausted:
-		return fmt.Errorf("the kubelet refuses the request, because the kubelet receives too many requests or the "+
-			"response is too large: %s",
+		return fmt.Errorf("the kubelet refuses the request, because it receives too many requests or the response "+
+			"is too large: %s",
 			s.Message())
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))

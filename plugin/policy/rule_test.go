@@ -35,7 +35,7 @@ func TestRules(t *testing.T) {
 	less := func(rules string, grant *spec.Grant) Decision {
 		d := by(rules, grant)
 		d.Unknown = true
-		d.Warnings = []string{"reduced grant: the kubelet does not report all resources of this container, so the container " +
+		d.Warnings = []string{"reduced grant: the kubelet's list of this container's resources is incomplete, so the container " +
 			"gets the lowest grant of the rules " + rules}
 		return d
 	}

@@ -177,7 +177,7 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 		return nil, d.resources.refusal()
 	default:
 		d.Unknown = true
-		d.warn("reduced grant: the kubelet does not report all resources of this container, "+
+		d.warn("reduced grant: the kubelet's list of this container's resources is incomplete, "+
 			"so the container gets the lowest grant of the rules %s", d.Rule)
 	}
 	return might, nil

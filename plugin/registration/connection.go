@@ -175,7 +175,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	}
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
-			c.registration.Log.Warnf("connected, but not registered for %s: the runtime is waiting for containers "+
+			c.registration.Log.Warnf("connected for %s, but not yet registered: the runtime is waiting for containers "+
 				"that are being stopped, and creates no new containers in the meantime", c.registration.blocked)
 		}
 	})

@@ -212,7 +212,7 @@ func TestRun_RuntimeStopsAContainer(t *testing.T) {
 		await.That(t, await.Timeout, p.Name+" has waited longer than NRI's stub",
 			func() bool { return p.Unregistered() > 6*time.Second })
 		if !strings.Contains(p.log.String(),
-			"connected, but not registered for 1s: the runtime is waiting for containers that are being stopped") {
+			"connected for 1s, but not yet registered: the runtime is waiting for containers that are being stopped") {
 			t.Errorf("the log of %s does not say what it waits for:\n%s", p.Name, p.log)
 		}
 	}

@@ -79,7 +79,7 @@ func Read(from io.Reader) ([]byte, error) {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return nil, fmt.Errorf("not JSON: %w: expected an OCI runtime spec", err)
+		return nil, fmt.Errorf("expected an OCI runtime spec, but the text is not JSON: %w", err)
 	case text[0] != '{':
 		return nil, errors.New("not a JSON object: expected an OCI runtime spec")
 	case len(s.Version) <= len(`""`) || s.Version[0] != '"':

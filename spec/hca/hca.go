@@ -64,7 +64,7 @@ func (m Mode) MarshalText() ([]byte, error) {
 func (m *Mode) UnmarshalText(text []byte) error {
 	mode, err := strconv.ParseUint(string(text), 8, 9)
 	if err != nil {
-		return fmt.Errorf("mode %q is not an octal number of permission bits, such as \"0666\"", text)
+		return fmt.Errorf("mode %q is not an octal number from 0 to 0777, such as \"0666\"", text)
 	}
 	*m = Mode(mode)
 	return nil

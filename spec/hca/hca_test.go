@@ -72,8 +72,8 @@ func TestFindLookupVerbs(t *testing.T) {
 func TestDeviceFromJSON(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"path":"/dev/x","mode":"0666"}`: "",
-		`{"path":"/dev/x","mode":"0888"}`: `mode "0888" is not an octal number of permission bits, such as "0666"`,
-		`{"path":"/dev/x","mode":"4755"}`: `mode "4755" is not an octal number of permission bits, such as "0666"`,
+		`{"path":"/dev/x","mode":"0888"}`: `mode "0888" is not an octal number from 0 to 0777, such as "0666"`,
+		`{"path":"/dev/x","mode":"4755"}`: `mode "4755" is not an octal number from 0 to 0777, such as "0666"`,
 		`{"path":1}`:                      "json: cannot unmarshal number",
 	} {
 		var d Device

@@ -32,7 +32,8 @@ func OpenNumbers(root string) (*Numbers, error) {
 	// Because of the trailing slashes, the kernel opens only directories. Opening a FIFO would block.
 	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers under %s: sys/dev/char: %w: %s", root, files.Cause(err), fix)
+		return nil, fmt.Errorf("cannot look up device numbers under %s: cannot open sys/dev/char (%w): %s",
+			root, files.Cause(err), fix)
 	}
 	numbers := &Numbers{char}
 	if _, err := numbers.link(nullDevice); err != nil {

@@ -159,7 +159,7 @@ func diagnose(h HCA) []string {
 	// If the HCA could not be read at all, the HCA already has a problem.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
-			"the HCA has no usable verbs device, so programs cannot open the HCA: check that the module ib_uverbs is loaded")
+			"the HCA has no usable verbs device, so programs cannot open the HCA: check that the ib_uverbs module is loaded")
 	}
 	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,

@@ -63,7 +63,7 @@ func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	}
 	return commentedYAML(`This document sets memlock for RDMA on Talos Linux 1.14 and later.
 To add this document to the machine configuration, run: talosctl patch machineconfig --patch @FILE
-Talos then restarts the container runtime. The change affects every container that starts on the node afterwards.
+Talos then restarts the container runtime. The change affects every container that starts on the node afterward.
 On Talos Linux before 1.14, write the content of overrides under machine.baseRuntimeSpecOverrides, and reboot the node.
 Unlimited is written as 2^63-1.
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})

@@ -44,7 +44,7 @@ func CRIO(memlock spec.Limit, others []string) []byte {
 	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signedBytes(memlock)))
 	return fmt.Appendf(nil, `# This drop-in sets memlock for RDMA in CRI-O.
 # Save this drop-in as /etc/crio/crio.conf.d/90-rdma-spec.conf, and restart CRI-O.
-# The setting affects every container that starts on this node afterwards.
+# The setting affects every container that starts on this node afterward.
 # This default_ulimits list replaces the lists of the same name in crio.conf and in earlier drop-ins%s.
 [crio.runtime]
 default_ulimits = [%s]
@@ -59,7 +59,7 @@ func bottlerocket(grant spec.Grant, _ []byte) ([]byte, error) {
 	}
 	text := `# These settings configure memlock for RDMA on Bottlerocket.
 # Add the settings to the node's user data, or pass this file to apiclient apply.
-# The settings affect every pod that starts on this node afterwards, but not host containers.
+# The settings affect every pod that starts on this node afterward, but not host containers.
 `
 	if grant.IPCLock != spec.IPCLockNo {
 		text += `

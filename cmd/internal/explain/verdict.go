@@ -194,7 +194,7 @@ func (e Explainer) advice(c manifest.Container) []string {
 	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. If you remove %s%s, the result is: %s",
 		strings.Join(c.Excess, ", "), removed, more, e.verdict(c).Summary)}
 	if privileged {
-		advice = append(advice, "a pod that must be privileged, such as a Slurm daemon, gets memlock "+
+		advice = append(advice, "a pod that must be privileged, such as the pod of a Slurm daemon, gets memlock "+
 			"through the annotation "+policy.AnnotationKey+": \"true\", if optIn.namespaces lists the pod's namespace")
 	}
 	return advice

@@ -176,8 +176,8 @@ func (c *Current) fallBackTo(refused *refusal, last *policy.Policy, source strin
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.putInForce(&version{last, source, refused.origin})
 	c.Log.WithField("config", refused.source).WithError(refused.error).WithField("policy", source).Error(
-		"cannot read the configuration: until the configuration can be read, the policy last in force on this node " +
-			"stays in force")
+		"cannot read the configuration: until the configuration can be read, the node's last policy stays in " +
+			"force")
 }
 
 // readLast reads the policy that was last in force on this node.

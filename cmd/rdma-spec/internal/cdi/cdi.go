@@ -52,9 +52,9 @@ func newCDIGenerateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Write a CDI file for the node's HCAs",
 		Long: `Write a CDI file that lists the HCAs that containers can use. Each HCA is a device with several
-names: the HCA's own name (such as rdma.noderesource.dev/hca=mlx5_0), its PCI address, and the
-names of its netdevs. The device "all" stands for all physical HCAs with an ACTIVE port. If
---devices names HCAs, the device "all" stands for all named HCAs with an ACTIVE port.
+names: the HCA's own name (as in rdma.noderesource.dev/hca=mlx5_0), its PCI address, and the
+names of its netdevs. The "all" device stands for all physical HCAs with an ACTIVE port. If
+--devices names HCAs, the "all" device stands for all named HCAs with an ACTIVE port.
 
 CDI does not support rlimits, so the CDI file specifies a hook. After creating a container, the
 runtime runs the hook. The hook raises the locked-memory limit (memlock) of the container's first

@@ -59,8 +59,8 @@ pseudonyms. The doctor command finds the same faults in an anonymized support bu
 Before the command writes the support bundle, it prints the paths and sizes of all files to
 standard error. --list only lists the files. Only the owner can read the file that --to writes.
 
-The command reports a file as missing if it cannot read the file within 2 seconds. It also reports
-a daemon's response as missing if the response does not arrive within 10 seconds.
+The command reports a file as missing if it cannot read the file within 2 seconds, and a daemon's
+response as missing if the response does not arrive within 10 seconds.
 
 The exit status is 0 if the support bundle is written, even if files are missing, and 3 if the
 support bundle cannot be created or written.`,

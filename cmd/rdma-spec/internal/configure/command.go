@@ -60,7 +60,7 @@ after "next:" in the output. The listed faults do not change the exit status.
 The command makes only three kinds of changes: it writes its own files, adds a block of lines to
 the end of a file, and adds an element to the imports of a file. If these changes are not
 sufficient, the command prints the change that you must make. Before the command replaces a file,
-it tests the new configuration: containerd loads a copy of the configuration. The command makes a
+it tests whether containerd can load a copy of the new configuration. The command makes a
 change only if everything else in containerd's effective configuration stays the same. The command
 replaces files atomically, and keeps their mode and owner. If another tool changes a file at the
 same time, the command keeps the other tool's change, and fails. If this happens, rerun the

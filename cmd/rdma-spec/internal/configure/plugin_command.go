@@ -26,11 +26,11 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
 		Short: "Install the nri-rdma plugin as a service or as a program that the runtime launches",
-		Long: `Install nri-rdma as a systemd service: the program in /usr/local/bin and its unit. With --launched,
-the command installs the program in /opt/nri/plugins instead, and the runtime launches the plugin.
-A launched plugin starts before the node's first container. However, if the plugin exits, the
-runtime relaunches it only when the runtime itself restarts. If the plugin has no configuration,
-the command writes /etc/rdma-spec/config.yaml with the defaults.
+		Long: `Install the nri-rdma program in /usr/local/bin, and a systemd unit that runs it as a service. With
+--launched, the command installs the program in /opt/nri/plugins instead, and the runtime launches
+the plugin. A launched plugin starts before the node's first container. However, if the plugin
+exits, the runtime relaunches it only when the runtime itself restarts. If the plugin has no
+configuration, the command writes /etc/rdma-spec/config.yaml with the defaults.
 
 A node can have only one nri-rdma plugin. If the plugin already runs from a package or in a
 DaemonSet, or is launched by the runtime, the command fails, and leaves that plugin in place.`,

@@ -65,8 +65,9 @@ const (
 	WhichPolicy = `The command uses the policy in force, which the registered plugin writes to
 ` + inforce.File + `. If no plugin is running, specify a configuration with --config.
 The command never assumes the built-in defaults.`
-	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one, set
---runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or runtime-endpoint in /etc/crictl.yaml.`
+	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one
+runtime, set --runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or runtime-endpoint in
+/etc/crictl.yaml.`
 )
 
 // KeptPolicy is a policy in the form that an archive keeps.

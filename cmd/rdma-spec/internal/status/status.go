@@ -31,7 +31,7 @@ container, show the signal that makes it an RDMA container, the lowest locked-me
 (memlock) of its processes, whether CAP_IPC_LOCK is effective in its first process, its HCAs, and
 how it uses them.
 
-USE shows the amount of memory that the processes have registered, and the HCAs that they used.
+USE shows the amount of memory that the processes have registered, and the HCAs that they use.
 USE is "none" if the processes have neither opened an HCA nor pinned memory. USE is "unknown" if
 the kernel does not provide this information: before Linux 5.14, and in a pod without hostPID.
 Other containers and the node's processes are listed if they use RDMA.

@@ -31,7 +31,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case isIdleStarved(c):
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
 			"user %d can register at most %s of memory, but other processes can register more. A program that cannot "+
-			"register memory falls back to sockets. Find the program or setting that lowers the process's limit, and check "+
+			"register memory can fall back to sockets. Find the program or setting that lowers the process's limit, and check "+
 			"whether the process is meant to run as this user.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Fix.Action == node.Nothing:
 		return nil
@@ -128,7 +128,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"rdma.noderesource.dev: \"true\"", "%s. Policies grant memlock only to RDMA containers", outside)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
 		return fault("In the policy, set memlock in the rule or at the top level. Then recreate the pod",
-			"Rule %q of the policy leaves the container's memlock unchanged, and the runtime does not raise memlock", c.Rule)
+			"Rule %q of the policy leaves the container's memlock unchanged, and the runtime does not raise it", c.Rule)
 	case plugin.Installed():
 		return fault("Start nri-rdma (to check the plugin, run rdma-spec doctor --only plugin), and then run: "+
 			"rdma-spec repair "+c.PodName(), "The container was created while the nri-rdma plugin was not registered")

@@ -120,7 +120,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 			return nil
 		case there && module == "nv_peer_mem":
 			return []doctor.Finding{doctor.Told("module "+module, "The module registers GPU memory, but is deprecated. "+
-				"Version 470 and later of the GPU driver provide nvidia_peermem instead.")}
+				"Versions 470 and later of the GPU driver provide nvidia_peermem instead.")}
 		case there:
 			return nil
 		}

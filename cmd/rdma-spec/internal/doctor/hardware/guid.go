@@ -41,7 +41,7 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 			slices.Contains(virtualDevices, doctor.Attribute(v, at+"/device")) {
 			return []doctor.Finding{doctor.Fault(object(h), "The HCA's node GUID is "+is+".", "The HCA is a virtual function "+
 				"of this virtual machine's host. On the host, set the function's node_guid and port_guid. On Ethernet, set the "+
-				"function's mac instead.")}
+				"function's MAC address instead.")}
 		}
 		return []doctor.Finding{doctor.Fault(object(h), "The HCA's node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
@@ -51,8 +51,8 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 			"known to use the function.", is)}
 	}
 	f := doctor.Fault(object(h), "The virtual function's node GUID is "+is+".", "Run \"ip link set\" on the "+
-		"physical function to set the virtual function's node_guid and port_guid. On Ethernet, set the mac instead. Then "+
-		"rebind the virtual function's driver.")
+		"physical function to set the virtual function's node_guid and port_guid. On Ethernet, set the MAC address instead. "+
+		"Then rebind the virtual function's driver.")
 	if command := setGUID(v, h); command != "" {
 		f.Fix = command
 		f = f.Disruptive("the pod that uses the virtual function loses the HCA", "rdma-spec status")

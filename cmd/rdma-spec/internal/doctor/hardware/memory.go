@@ -71,7 +71,7 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 	area, known := meminfo(v, "CmaFree")
 	available, knownAvailable := meminfo(v, "MemAvailable")
 	if !known || !knownAvailable {
-		return doctor.Inapplicable("The kernel has no CMA.")
+		return doctor.Inapplicable("The kernel has no contiguous memory allocator (CMA).")
 	}
 	if total, known := meminfo(v, "CmaTotal"); known && area > total {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel reports %d MiB of free memory in CMA, but CMA "+

@@ -68,7 +68,7 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	inventory, err := v.HCAs()
 	if err == nil && len(inventory.Elsewhere) > 0 {
 		return []doctor.Finding{doctor.Told("", "The network namespace mode is exclusive, and HCAs were moved into other "+
-			"network namespaces. A pod can use an HCA only if a component such as DRANET moves the HCA into the pod.")}
+			"network namespaces. A pod can use an HCA only if a component such as dranet moves the HCA into the pod.")}
 	}
 	containers, err := v.Containers()
 	own := func(c node.Container) bool { return c.OwnNetwork || !c.Known }
@@ -79,7 +79,7 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	return []doctor.Finding{doctor.Unsure("", "The network namespace mode is exclusive, but no CNI network configuration "+
 		"names rdma-cni, and rdma-cni is not installed in /opt/cni/bin, /var/lib/cni/bin, or the data directory of K3s. "+
 		"Exclusive mode is correct if pods with HCAs use the node's network namespace, or if another component, such as "+
-		"DRANET, moves HCAs into the pods. In exclusive mode, pods with their own network namespace cannot share HCAs.")}
+		"dranet, moves HCAs into the pods. In exclusive mode, pods with their own network namespace cannot share HCAs.")}
 }
 
 // bonding exists if a card's second port is part of an HCA of both ports, such as mlx5_bond_0.
