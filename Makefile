@@ -11,9 +11,9 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 SBOM     := $(CACHE)/bin/cyclonedx-gomod-v1.10.0
 FUZZTIME ?= 1m
 
-# The command that starts a node. A node has one CPU by default, because on a machine with two cores, two one-CPU nodes that run in parallel
-# finish in two thirds of the time that two two-CPU nodes need if they run one after the other. A cluster needs two CPUs, and so does a
-# containerd that starts under load.
+# The command that starts a node. By default, a node has one CPU: on a machine with two cores, two nodes with one CPU each that run in
+# parallel need only two thirds of the time of two nodes with two CPUs each that run one after the other. A cluster needs two CPUs, and so
+# does a node whose containerd starts under load.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
 
 export CGO_ENABLED = 0
@@ -133,7 +133,7 @@ update: ## regenerate golden files and pages of packages that differ from HEAD, 
 VERBOSE := $(if $(V),-v)
 
 # Each entry names a part, the number of places that the part occupies (a core has two places), and the part that must end first, if any.
-# The longest part is first, so that no core is idle at the end. Parts that do not need a node run while the node's kernel compiles. A
+# The longest part is first, so that no core is idle at the end. Parts without a node run while the node's kernel compiles. A
 # User-Mode Linux (UML) node has one CPU. The parts with a cluster occupy more places, because an API server with only a third of a core
 # stalls other programs for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
@@ -165,8 +165,8 @@ prepare:
 parts: bin/rdma-node
 	bin/rdma-node --parts test --prepare
 
-# Prepares everything that the other tests need: builds a release and all parts of the node, and installs the browser. Later steps install
-# nothing on the host, because the node's root file system is an overlay of the host's, and a test that runs rdma-spec configure compares
+# Prepares everything that the other tests need: builds a release and all parts of the node, and installs the browser. Later steps must not
+# install anything on the host: the node's root file system is an overlay of the host's, and a test that runs rdma-spec configure compares
 # the files in /etc before and after the run.
 prepare-all: bin/rdma-node
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
@@ -202,8 +202,7 @@ site-deps:
 # tests. The linter runs go vet, so go test does not.
 GOTEST := go test -vet=off -timeout 30m $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
-# If the containerds for the node have been built, the tests of these packages run these containerds. The other unit tests do not wait for
-# the builds.
+# If the node's containerd versions have been built, the tests of these packages run them. The other unit tests do not wait for the builds.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
 # With MAIN_PARTS, these packages skip tests that need programs other than the main containerd, such as older versions of containerd,
 # CRI-O, or NVIDIA's toolkit.
@@ -263,7 +262,7 @@ nri: ## stop and upgrade the plugin under load, with each NRI version that conta
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
 # flakes starts two busy loops per core. Each loop ends when the shell ends. Because the loops use half of the CPU time, the unit and
-# configure parts test four packages per core at once. The nri part, which mostly waits, also runs four times per core at once.
+# configure parts test four packages per core at once. The nri part mostly waits, so four copies of it per core run at once, too.
 FLAKES := 20
 flakes: deps ## find flaky tests: run unit, configure, and nri 20 times, with two busy loops per core
 	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
@@ -282,7 +281,7 @@ fuzz: ## run every fuzz target for FUZZTIME each
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$$(dirname $$file); \
 	  done; done
 
-# The tables in test/e2e/parts_test.go and deploy/systemd/parts_node_test.go list the part of each test, and the node's parts that the test
+# The tables in test/e2e/parts_test.go and deploy/systemd/parts_node_test.go list each test's part, and the parts of the node that the test
 # needs.
 e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## run the tests on a real node; with TEST=TestName, run only this test, on two CPUs
 ifdef TEST

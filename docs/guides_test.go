@@ -47,7 +47,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"NCCL_IB_HCA", "guide-gpu-cluster.md", "Run vLLM on two nodes", "`NCCL_IB_HCA`"},
 	{"NCCL_SOCKET_IFNAME", "guide-gpu-cluster.md", "Run vLLM on two nodes", "`NCCL_SOCKET_IFNAME`"},
 	{"why ulimit did not help", "guide-gpu-cluster.md", "Why other methods did not help", "SYS_RESOURCE capability"},
-	{"why limits.conf did not help", "guide-gpu-cluster.md", "Why other methods did not help", "it applies to login sessions"},
+	{"why limits.conf did not help", "guide-gpu-cluster.md", "Why other methods did not help", "applies to login sessions"},
 	{"why LimitMEMLOCK did not help", "guide-gpu-cluster.md", "Why other methods did not help", "after `systemctl daemon-reload` and a restart"},
 	{"base_runtime_spec on handler nvidia", "guide-gpu-cluster.md", "containerd 1.6", "`nvidia` is the default handler"},
 	{"a copy of runc loses the GPU", "guide-gpu-cluster.md", "containerd 1.6", "would have no GPUs"},

@@ -195,8 +195,8 @@ func (f *confirmer) reportUnconfirmed(log logrus.FieldLogger, err error, next st
 // nextStep returns instructions for an administrator after an unconfirmed grant.
 func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
-		return "processes that are started later with exec get the missing part; if processes that are " +
-			"already running need the missing part, recreate the pod"
+		return "processes that are started later with exec get the missing part; recreate the pod if " +
+			"processes that are already running need the missing part, too"
 	}
 	return "run rdma-spec status, then recreate the pod or run rdma-spec repair; if this warning recurs because " +
 		"containerd is slow, increase plugin_request_timeout in containerd's configuration"

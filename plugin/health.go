@@ -59,7 +59,7 @@ var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Typ
 // callers share one decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {
-		return fmt.Errorf("the runtime has been waiting for a response for %s", waiting.Round(time.Second))
+		return fmt.Errorf("the runtime has been waiting %s for a response", waiting.Round(time.Second))
 	}
 	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.facts), nil })
 	select {

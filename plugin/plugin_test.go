@@ -192,7 +192,7 @@ func TestCreateContainer_WarnsOnce(t *testing.T) {
 		_, err := runtime.Create(t.Context(), podIn("ml", "{devices: all}"), ctr)
 		must.Succeed(t, err)
 	}
-	if n := strings.Count(p.log.String(), "requests devices: all"); n != 1 {
+	if n := strings.Count(p.log.String(), "requests all HCAs"); n != 1 {
 		t.Errorf("%d warnings, want one:\n%s", n, p.log)
 	}
 }

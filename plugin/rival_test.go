@@ -16,7 +16,7 @@ import (
 // behind a registered plugin is, and says whom it found.
 func TestPlugin_Rival(t *testing.T) {
 	for name, test := range map[string]struct{ first, second, says string }{
-		"the chart first": {"DaemonSet.rdma-spec.nri-rdma", "", "not registering: the DaemonSet rdma-spec/nri-rdma " +
+		"the chart first": {"DaemonSet.rdma-spec.nri-rdma", "", "not registering: the rdma-spec/nri-rdma DaemonSet " +
 			"serves"},
 		"the service first": {"", "DaemonSet.rdma-spec.nri-rdma",
 			"not registering: an nri-rdma process outside Kubernetes, such as the systemd service, serves"},

@@ -34,7 +34,7 @@ const (
 	resourcesKey = "rdma-spec.github.io/resources"
 	daemonSets   = "daemonsets"
 	noPod        = "no nri-rdma pod is running on the node: run kubectl describe daemonset"
-	notSelected  = "no nri-rdma DaemonSet selects the node, but the node has the resource %s"
+	notSelected  = "no nri-rdma DaemonSet selects the node, but the node has the %s resource"
 	notWanted    = "no nri-rdma DaemonSet selects the node"
 	notThere     = "no nri-rdma pod is running on the node, or the node does not exist"
 	lost         = "the kubelet has not reported the node's status since %s UTC: run kubectl describe node"

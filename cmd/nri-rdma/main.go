@@ -123,8 +123,9 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; the default is "+
 		podresources.DefaultSocket+" under the root directory")
 	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget,
-		"the longest total time that a container's creation waits for the kubelet and the first inventory of HCAs, limited "+
-			"to three quarters of the runtime's timeout for plugins; increase this value only if the node is slow")
+		"the maximum total time for which the creation of a container waits for the kubelet and for the first inventory of "+
+			"HCAs; never more than three quarters of the runtime's timeout for plugins; increase this value only if the node "+
+			"is slow")
 	f.BoolVar(&o.validate, "validate", false,
 		"run as a second process that changes nothing, but refuses RDMA containers that would start without their grant")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning, or error")

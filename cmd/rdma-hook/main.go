@@ -27,8 +27,9 @@ import (
 const program = "rdma-hook"
 
 const help = `As a createRuntime hook, raise the RLIMIT_MEMLOCK of a container's first process. Runtimes discard
-a hook's output, so errors are also written to the journal. To read them, run journalctl -t
-rdma-hook. Without --required, the exit status is 0 even after an error, and the container starts.
+a hook's output, so errors are also written to the journal. To read the errors, run
+journalctl -t rdma-hook. Without --required, the exit status is 0 even after an error, and the
+container starts.
 `
 
 func main() {

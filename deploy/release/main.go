@@ -33,7 +33,7 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "release", Short: "Create the files of a release", SilenceUsage: true,
 		SilenceErrors: true}
 	cmd.AddCommand(
-		newMakeCommand("image", "Create the container image: image (an OCI layout) and image.tar", "bin",
+		newMakeCommand("image", "Create the container image as image (an OCI layout) and as image.tar", "bin",
 			(*release).writeImage),
 		newMakeCommand("packages", "Create a deb and an rpm package for each architecture", "bin/packages",
 			(*release).writePackages),

@@ -28,7 +28,7 @@ const (
 )
 
 // errNoGet means that the kubelet does not serve Get. Before Kubernetes 1.34, Get is off by default.
-var errNoGet = errors.New("the kubelet does not serve Get")
+var errNoGet = errors.New("the kubelet does not serve the Get call")
 
 // get asks the kubelet for one pod. The error is errNoGet if the kubelet does not serve Get.
 func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {

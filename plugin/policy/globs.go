@@ -25,7 +25,7 @@ var (
 // checkNameGlobs rejects globs for kernel names that match nothing, or that match other names than they appear to
 // match.
 func checkNameGlobs(globs []string) error {
-	return checkGlobs(globs, anyGlob, "a name cannot contain /: write only the name")
+	return checkGlobs(globs, anyGlob, "a name cannot contain \"/\": write only the name")
 }
 
 // checkNamespaceGlobs rejects globs for namespaces that match nothing, or that match other names than they appear to

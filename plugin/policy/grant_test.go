@@ -128,7 +128,7 @@ func TestDevices(t *testing.T) {
 		return subject{Container: Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}}
 	}
 	ignored := func(hcas string) string {
-		return "the pod's annotation requests devices: all, but the container already has verbs devices, so the devices of " +
+		return "the pod's annotation requests all HCAs, but the container already has verbs devices, so the devices of " +
 			hcas + " are not injected: request devices only for the containers that need them, with the annotation " +
 			AnnotationKey +
 			"/container.NAME"
@@ -164,7 +164,7 @@ func TestDevices(t *testing.T) {
 		"holds-one-unlisted-pod-asks-for-all": {a100, "{}", annotated("web", "{devices: all}", heldVerbs(0)), nil,
 			[]string{ignored("mlx5_1, mlx5_bond_0")}},
 		"holds-one-of-unread-ones-pod-asks-for-all": {unlistedHCAs, listed, annotated("ml-a", "{devices: all}", heldVerbs(1)),
-			nil, []string{"the pod's annotation requests devices: all, but the container already has verbs " +
+			nil, []string{"the pod's annotation requests all HCAs, but the container already has verbs " +
 				"devices, so no devices are injected"}},
 		"holds-all-that-all-means": {a100, selecting("names: [mlx5_1]"), own("{devices: all}", heldVerbs(1)), nil, nil},
 		"holds-all-that-is-active": {a100, listed, own("{devices: all}", heldVerbs(1), heldVerbs(2)), nil, nil},

@@ -21,7 +21,7 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	switch {
 	case refusal == nil:
 	case asked.all && !d.own:
-		d.warn("the pod's annotation requests devices: all, " +
+		d.warn("the pod's annotation requests all HCAs, " +
 			"but the container already has verbs devices, so no devices are injected")
 		return nil
 	default:
@@ -33,7 +33,7 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	others := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool {
 		return d.holdsHCA(h.Name) || !includedInAll(candidates, &h)
 	})
-	const ignored = "annotation requests devices: all, " +
+	const ignored = "annotation requests all HCAs, " +
 		"but the container already has verbs devices, so the devices of %s are not injected: "
 	switch {
 	case len(others) == 0:

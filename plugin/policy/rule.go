@@ -92,8 +92,8 @@ func (p *Policy) Doubts() (all []string) {
 		}
 	}
 	if len(p.config.OptIn.Resources) > 0 {
-		all = append(all, "optIn.resources: the creation of every container on the node waits for the kubelet: "+
-			"list the resources in a rule, with the namespaces that use them")
+		all = append(all, "optIn.resources has a value, so the creation of every container on the node waits for the "+
+			"kubelet: list the resources in a rule instead, with the namespaces that use them")
 	}
 	return all
 }

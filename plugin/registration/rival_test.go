@@ -19,7 +19,7 @@ type rival struct {
 	asked   atomic.Int64
 }
 
-var errRival = errors.New("the DaemonSet rdma-spec/nri-rdma serves this node")
+var errRival = errors.New("the rdma-spec/nri-rdma DaemonSet serves this node")
 
 func (r *rival) see() error {
 	r.asked.Add(1)

@@ -193,7 +193,8 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			h.Place = ""
-			err = errors.New("the link is broken: the HCA was just removed, or the copy of the node lacks sys/devices")
+			err = errors.New("the symbolic link is broken: the HCA was just removed, or the copy of the node's files lacks " +
+				"sys/devices")
 		}
 		h.Problems = []string{fmt.Sprintf("%s: %v", at, err)}
 		return h

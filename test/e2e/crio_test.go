@@ -141,8 +141,8 @@ func testCRIORepair(t *testing.T) {
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
 	}
-	if want := "default/broken main: cri-o has no stored spec that can be changed: until the pod is " +
-		"recreated, new processes started with exec get the old limit"; !strings.Contains(stderr, want) {
+	if want := "default/broken main: cri-o has no stored spec that can be changed, so new processes " +
+		"started with exec get the old limit until the pod is recreated"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
 	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")

@@ -84,7 +84,7 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 func testSecondPlugin(t *testing.T) {
 	t.Helper()
 	second := start(t, filepath.Join(*bin, "nri-rdma"), "--socket", containerd.NRISocket, "--budget", budget)
-	awaitLog(t, second, "not registering: the DaemonSet rdma-spec/nri-rdma serves this node")
+	awaitLog(t, second, "not registering: the rdma-spec/nri-rdma DaemonSet serves this node")
 	second.Stop()
 }
 

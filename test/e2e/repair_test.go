@@ -113,7 +113,7 @@ func TestRepair(t *testing.T) {
 		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
 	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited: rdma-spec repair --config ", "status")
-	expectVerifyIn(t, id, "/rdma-spec", 1, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi")
+	expectVerifyIn(t, id, "/rdma-spec", 1, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory, because memlock is 8Mi")
 	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n",
 		"repair", "--dry-run")
 	expectMemlock(t, id, kernelDefault)

@@ -41,7 +41,7 @@ func TestTwoPlugins(t *testing.T) {
 		first, second []string
 		says          string
 	}{
-		{"the chart first", inPod, nil, "not registering: the DaemonSet rdma-spec/nri-rdma serves this node"},
+		{"the chart first", inPod, nil, "not registering: the rdma-spec/nri-rdma DaemonSet serves this node"},
 		{"the service first", nil, inPod, "not registering: an nri-rdma process outside Kubernetes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -83,7 +83,7 @@ func TestVerify(t *testing.T) {
 	}
 	expectVerify(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)}, 1, "memlock: ",
 		"-     memlock of this process: 8Mi",
-		"FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi: ")
+		"FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory, because memlock is 8Mi: ")
 }
 
 // In an ephemeral container, verify checks the limits of the target container, not its own.

@@ -36,7 +36,8 @@ func Command() *cobra.Command {
 		Use:   "show [FILE|-]",
 		Short: "Print a configuration with its defaults",
 		Long: `Print a configuration as YAML, with every default filled in. Without FILE, print
-` + policy.ConfigFile + `, or the defaults if this file does not exist; - is standard input.`,
+` + policy.ConfigFile + `, or the defaults if this file does not exist.
+If FILE is -, read standard input.`,
 		Example: `  rdma-spec config show
   rdma-spec config show config.yaml`,
 		Args: cobra.MaximumNArgs(1),
@@ -73,8 +74,8 @@ func newCommand(short, example string) *cobra.Command {
 // newCheckCommand completes a check command with a given use, arguments, and description.
 func newCheckCommand(check *cobra.Command) *cobra.Command {
 	check.Short = "Find problems in a configuration"
-	check.Long += `; - is standard input. Each problem is one line with the path of
-the key.
+	check.Long += `. If FILE is -, read standard input. Each
+problem is one line with the path of the key.
 
 A rule that can never match because an earlier rule matches all of its containers is also a
 problem. The check does not detect such a rule if several earlier rules are necessary to match all

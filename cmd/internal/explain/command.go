@@ -101,7 +101,7 @@ devices.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST` to explain, YAML or JSON; - for standard input")
+	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST` to explain (YAML or JSON), or - for standard input")
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
 		"assume a node whose HCAs have these `NAMES` and are all ACTIVE; the default is "+m.Node)

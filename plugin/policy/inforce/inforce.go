@@ -99,7 +99,7 @@ func Rival(root, deployment string) error {
 		return nil
 	}
 	if name, ok := strings.CutPrefix(d.Deployment, "DaemonSet."); ok {
-		return fmt.Errorf("the DaemonSet %s serves this node", strings.Replace(name, ".", "/", 1))
+		return fmt.Errorf("the %s DaemonSet serves this node", strings.Replace(name, ".", "/", 1))
 	}
 	return errors.New("an nri-rdma process outside Kubernetes, such as the systemd service, serves this node")
 }

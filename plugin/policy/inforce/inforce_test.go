@@ -126,8 +126,8 @@ func TestRival(t *testing.T) {
 	for name, test := range map[string]struct{ writer, asks, want string }{
 		"the service, and a pod": {"", pod, "an nri-rdma process outside Kubernetes, such as the systemd service, serves " +
 			"this node"},
-		"a pod, and the service":   {pod, "", "the DaemonSet rdma-spec/nri-rdma serves this node"},
-		"pods of two DaemonSets":   {other, pod, "the DaemonSet ml/other serves this node"},
+		"a pod, and the service":   {pod, "", "the rdma-spec/nri-rdma DaemonSet serves this node"},
+		"pods of two DaemonSets":   {other, pod, "the ml/other DaemonSet serves this node"},
 		"two pods of a DaemonSet":  {pod, pod, ""},
 		"the service, and another": {"", "", ""},
 	} {

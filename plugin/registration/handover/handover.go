@@ -173,7 +173,7 @@ func trusted(c *net.UnixConn) error {
 	return withDescriptor(c, func(fd int) error {
 		other, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil && int(other.Uid) != os.Geteuid() {
-			err = fmt.Errorf("process %d at the other end is running as user %d", other.Pid, other.Uid)
+			err = fmt.Errorf("process %d at the other end of the socket is running as user %d", other.Pid, other.Uid)
 		}
 		return err
 	})

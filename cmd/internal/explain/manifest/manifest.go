@@ -43,7 +43,7 @@ func Read(from io.Reader) (Manifest, error) {
 	case err != nil:
 		return Manifest{}, err
 	case len(text) > maxSize:
-		return Manifest{}, fmt.Errorf("the manifest is larger than %d MiB: expected Kubernetes manifests", maxSize>>20)
+		return Manifest{}, fmt.Errorf("expected Kubernetes manifests, but the text is larger than %d MiB", maxSize>>20)
 	case !utf8.Valid(text): // YAML can be UTF-16, in which only the first document would be found
 		return Manifest{}, errors.New("the manifest is not UTF-8: save the file as UTF-8")
 	}

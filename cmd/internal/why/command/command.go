@@ -85,7 +85,7 @@ a line from a log. The command does not use the network, and prints only relevan
 	f.SortFlags = false
 	if m.Pod != nil {
 		ofPods(cmd, m.Program)
-		f.StringVarP(&file, "filename", "f", "", "read the log `FILE` instead of a pod; - is standard input")
+		f.StringVarP(&file, "filename", "f", "", "read the log `FILE` (- for standard input) instead of a pod")
 	}
 	if m.AddFlags != nil {
 		m.AddFlags(f)

@@ -86,7 +86,7 @@ func TestConfigureTrees(t *testing.T) {
 				"two plugins cannot both set memlock: run systemctl enable --now nri-rdma",
 		},
 		"a DaemonSet": {daemonSet, strings.TrimSpace(dropIn),
-			"did not install the plugin: the plugin already runs in a container (PID 7), and"},
+			"did not install the plugin: the plugin is already running in a container (PID 7), and"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o700)

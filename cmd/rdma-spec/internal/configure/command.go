@@ -75,7 +75,7 @@ and restarts the runtime once more.
 If an upgrade or another tool has removed changes, rerun the command to restore them, including
 those for other features.
 
---revert reverts the changes of all runs, and keeps the changes of other tools and people. If
+--revert reverts the changes from all runs, and keeps changes that other tools or people made. If
 somebody has changed one of rdma-spec's own files, the command keeps that file and all other files
 of the same feature, reports the file, and continues with the other features. If a file already
 exists where the command writes its own file, the command keeps the existing file as

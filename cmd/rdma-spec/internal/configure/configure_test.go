@@ -138,9 +138,9 @@ func TestPlugin(t *testing.T) {
 		"a service again": {map[string]string{config: "", unit: "", "usr/lib/systemd/system/nri-rdma.service": ""}, false,
 			program + " " + unit},
 		"a service beside a DaemonSet": {aPlugin(true), false,
-			"error: the plugin already runs in a container (PID 7)"},
+			"error: the plugin is already running in a container (PID 7)"},
 		"launched beside a DaemonSet": {aPlugin(true), true,
-			"error: the plugin already runs in a container"},
+			"error: the plugin is already running in a container"},
 		"a service beside somebody's program of that name": {aPlugin(false), false,
 			strings.Join([]string{config, program, unit}, " ")},
 	} {

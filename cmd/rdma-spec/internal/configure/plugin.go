@@ -91,7 +91,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 		to = filepath.Join(agents.LaunchedDir, pluginLaunched)
 	}
 	file, err := planProgram(root, from, to,
-		"put nri-rdma in the directory of rdma-spec, or set the path of nri-rdma with --program")
+		"put nri-rdma in the same directory as rdma-spec, or set the path of nri-rdma with --program")
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func otherPlugin(root string, launched bool) error {
 	}
 	for _, p := range agents.ReadPlugin(root, "").Own() {
 		if p.InContainer {
-			return staysBeside(fmt.Sprintf("the plugin already runs in a container (PID %d)", p.PID),
+			return staysBeside(fmt.Sprintf("the plugin is already running in a container (PID %d)", p.PID),
 				"remove the container or its DaemonSet first")
 		}
 	}

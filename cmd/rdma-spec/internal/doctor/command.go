@@ -57,7 +57,7 @@ Each check has one of these results:
   ignored         the result is wrong or unknown, but an entry in /etc/rdma-spec/doctor.yaml
                   ignores the result; for each fault, doctor prints an entry that would ignore it
   ok              the check found no fault
-  skipped         the check depends on another check that is wrong or unknown
+  skipped         the check depends on another check whose result is wrong or unknown
   not applicable  the check does not apply to the node
 
 -o npd uses the protocol of node-problem-detector's custom plugins. doctor prints one line, and
@@ -111,8 +111,8 @@ can be unknown. doctor prints the name of each such family to standard error.`,
 	f.BoolVarP(&verbose, "verbose", "v", false,
 		"on a terminal, also list the checks that are ok or not applicable, and list each fault in full")
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match no finding")
-	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`; no check runs, and no network access is "+
-		"needed")
+	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`, without running checks or using the "+
+		"network")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output; the file is replaced atomically, "+
 		"and is readable by all users")
 	f.StringVar(&address, "http", "",

@@ -196,8 +196,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warn("the --from spec (%s) already sets RLIMIT_MEMLOCK to %s, which is not lowered to %s: to set a lower limit, "+
-			"remove RLIMIT_MEMLOCK from the spec", o.from, highest, grant.Memlock)
+		warn("the --from spec (%s) already sets RLIMIT_MEMLOCK to %s, and rdma-spec does not lower this limit to %s: "+
+			"to set a lower limit, remove RLIMIT_MEMLOCK from the spec", o.from, highest, grant.Memlock)
 	}
 	return warnings, nil
 }

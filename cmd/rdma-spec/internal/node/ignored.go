@@ -65,10 +65,10 @@ func (s *Snapshot) readIgnored(context.Context, string) ([]Ignored, error) {
 		_, worse := path.Match(entry.Object, "")
 		switch {
 		case entry.Check == "" || entry.Reason == "":
-			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and reason must have a value", n))
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: \"check\" and \"reason\" must have values", n))
 		case bad != nil || worse != nil:
-			err = errors.Join(err, fmt.Errorf("ignore[%d]: check or object is not a valid glob: to match a bracket, "+
-				"write \\[", n))
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: \"check\" or \"object\" is not a valid glob: to match a "+
+				"bracket, write \\[", n))
 		}
 	}
 	if err != nil && !errors.Is(err, policy.ErrNothing) {

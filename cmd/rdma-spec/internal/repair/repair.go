@@ -251,8 +251,8 @@ func (result *Result) raise(ctx context.Context, on *limits.Processes, low []nod
 				"%v", outcome.SpecErr))
 		}
 		if c.Processes > 0 && specs[c.ID] == nil {
-			result.note("%s/%s %s: %s has no stored spec that can be changed: until the pod is recreated, new processes "+
-				"started with exec get the old limit",
+			result.note("%s/%s %s: %s has no stored spec that can be changed, so new processes started with exec get "+
+				"the old limit until the pod is recreated",
 				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
 		}
 	}

@@ -33,7 +33,7 @@ how it uses them.
 
 USE shows the amount of memory that the processes have registered, and the HCAs that they use.
 USE is "none" if the processes have neither opened an HCA nor pinned memory. USE is "unknown" if
-the kernel does not provide this information: before Linux 5.14, and in a pod without hostPID.
+the kernel is older than Linux 5.14, or if this command runs in a pod without hostPID.
 Other containers and the node's processes are listed if they use RDMA.
 
 The states are:

@@ -61,8 +61,8 @@ func (v *verification) gids(name string, port int) bool {
 	case len(table) == 0:
 		v.add("gid", doctor.Unknown, "%s: the driver lists no GIDs", of)
 	case len(own) > 0:
-		v.addFault("gid", causeAddress, "%s in this network namespace: only %s, which NCCL and RDMA_CM do not use: "+
-			"give the HCA's interface an IP address", of, said)
+		v.addFault("gid", causeAddress, "%s in this network namespace: only %s; NCCL and RDMA_CM do not use "+
+			"these GIDs, so give the HCA's interface an IP address", of, said)
 	default:
 		v.addFault("gid", causeNamespace,
 			"%s: no GID belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report "+

@@ -20,7 +20,7 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 	if image.LibVerbs == "" {
 		v.add("library", note,
-			"libibverbs: not in the image's usual directories: each program must include its own copy, or "+
+			"libibverbs: not in the image's usual directories, so each program must include its own copy, or "+
 				"link the library statically")
 		return
 	}

@@ -58,9 +58,10 @@ func (v *verification) addRegistration(h heldHCA, err error) bool {
 	case err == nil:
 		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name)
 	case noMemory && !v.mayLock():
-		v.addFault("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockFix)
+		v.addFault("register", causeMemlock, "%s, because memlock is %s: %s", said, v.own.Memlock.Soft, memlockFix)
 	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
-		v.addFault("register", causeMemlock, "%s: memlock is %s, and older kernels ignore CAP_IPC_LOCK for Soft-iWARP: %s",
+		v.addFault("register", causeMemlock,
+			"%s, because memlock is %s and older kernels ignore CAP_IPC_LOCK for Soft-iWARP: %s",
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.addFault("register", causeMemory,

@@ -129,7 +129,7 @@ func TestChecks_largePolicy(t *testing.T) {
 	_, err := try(t, config(280))
 	for _, want := range []string{"config has 17 KiB", "the limit is 16 KiB",
 		"an immutable ConfigMap with the policy under the key config.yaml, and set the configMap value to the ConfigMap's name",
-		"only a different name rolls out the DaemonSet. To be able to roll back, keep the old ConfigMaps"} {
+		"only a different name triggers a rollout of the DaemonSet. To be able to roll back, keep the old ConfigMaps"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a policy of 17 KiB: %v, want %q", err, want)
 		}

@@ -79,7 +79,7 @@ func (w *writing) where(file containerd.File) string {
 		return fmt.Sprintf("%s is generated at each boot, so do not edit that file. Copy its content to a file under %s "+
 			"that %s imports, and add these lines to the copy.", name, filepath.Dir(w.Config), w.Config)
 	case w.Rendered(file):
-		return "Add these lines to " + w.Template + ", which contains the table."
+		return "Add these lines to the table in " + w.Template + "."
 	}
 	return "Add these lines to the table in " + file.Path + "; the file can contain the table only once."
 }

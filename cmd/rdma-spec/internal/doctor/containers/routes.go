@@ -99,5 +99,6 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 	if !c.OwnNetwork {
 		fix = "On the node, set rp_filter to 2, and add a routing rule for each interface"
 	}
-	return doctor.Fault(object, text, fix+". Or give each interface its own subnet, with a gateway to the other subnets")
+	return doctor.Fault(object, text, fix+". Alternatively, give each interface its own subnet, with a gateway to the "+
+		"other subnets")
 }

@@ -225,7 +225,7 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	if len(redirecting) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("ACS redirects transfers to the CPU at PCI bridge %s.", strings.Join(redirecting, ", "))
+	text := fmt.Sprintf("ACS on PCI bridge %s redirects transfers to the CPU.", strings.Join(redirecting, ", "))
 	if belowGrace(v, hcas[0].PCI) {
 		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 systems need some of these "+
 			"redirects. To find the necessary redirects, run: rdma_topo check")}

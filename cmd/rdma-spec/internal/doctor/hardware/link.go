@@ -135,7 +135,7 @@ func (l links) compare(boards [][]hca.HCA) {
 					l.odd[at] = "the other ports of the HCA's board model are ACTIVE"
 				// On a card with two ports, one port is often left without a cable on purpose.
 				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
-					l.odd[at] = "the HCA's board model has a port for each GPU"
+					l.odd[at] = "the node has one port of this board model for each GPU"
 				}
 			}
 		}

@@ -17,7 +17,7 @@ import (
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "efa-pages", Family: "memory", Title: "EFA can register all of the node's memory.",
-		Impact: "EFA can register only a limited number of pages. Without huge pages, these pages hold about 95 GB.",
+		Impact: "EFA can register only a limited number of pages. Without huge pages, this limit corresponds to about 95 GB.",
 		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",

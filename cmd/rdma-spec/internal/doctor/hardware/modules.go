@@ -20,7 +20,7 @@ const auxDevices = "sys/bus/auxiliary/devices/"
 // moduleChecks returns the checks of the kernel's RDMA modules.
 func moduleChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "hca-driver", Family: "modules", Title: "Each RDMA card has its driver.",
+		ID: "hca-driver", Family: "modules", Title: "Each RDMA card is bound to its driver.",
 		Impact: "An RDMA card without its driver does not appear as an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",

@@ -158,7 +158,7 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if mine >= best || p.alike > 1 && !p.most {
 			continue
 		}
-		f := doctor.Unsure(p.at, fmt.Sprintf("The port's rate is %s. The rate of %s, on a board of the same model, is %s.",
+		f := doctor.Unsure(p.at, fmt.Sprintf("The port's rate is %s. On a board of the same model, the rate of %s is %s.",
 			p.value, p.other, p.than))
 		if p.most && p.alike == 1 {
 			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, and check the switch port. To check the result, run: "+
@@ -205,8 +205,8 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if p.alike > 1 {
 			continue
 		}
-		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. The MTU of %s, on a board of the "+
-			"same model, is %s. If both ports are on the same network, run: ip link set %[1]s mtu %[4]s",
+		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. On a board of the same model, "+
+			"the MTU of %s is %s. If both ports are on the same network, run: ip link set %[1]s mtu %[4]s",
 			p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
