@@ -59,11 +59,11 @@ func Index(o Options) (v1.ImageIndex, error) {
 			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})
 	}
-	annotated, ok := mutate.Annotations(index, labels(o)).(v1.ImageIndex)
-	if !ok {
-		return nil, fmt.Errorf("the index with annotations has the type %T instead of ImageIndex", annotated)
+	annotated := mutate.Annotations(index, labels(o))
+	if index, ok := annotated.(v1.ImageIndex); ok {
+		return index, nil
 	}
-	return annotated, nil
+	return nil, fmt.Errorf("the index with annotations has the type %T instead of ImageIndex", annotated)
 }
 
 // build returns the image for one architecture.
