@@ -142,7 +142,7 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 		if !warned {
 			t.Errorf("container %s starts without IPC_LOCK, and the log does not say so", name)
 		}
-		if !by[name].says("no CAP_IPC_LOCK") {
+		if !by[name].says("lacks CAP_IPC_LOCK") {
 			t.Errorf("container %s starts without IPC_LOCK, and status does not say so: %+v", name, by[name])
 		}
 	}
