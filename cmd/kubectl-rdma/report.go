@@ -154,7 +154,7 @@ func (r *report) end() error {
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)
 	if r.of.unlisted != nil && !r.named {
-		fmt.Fprintf(r.notes, "kubectl rdma: cannot find nodes on which the DaemonSet lacks a pod, or that have an RDMA "+
+		fmt.Fprintf(r.notes, "kubectl rdma: cannot find the nodes that lack a pod of the DaemonSet, or that have an RDMA "+
 			"resource but no plugin: %s\n", plain(r.of.unlisted.Error()))
 	}
 	fmt.Fprintf(r.notes, "kubectl rdma: %d of %s responded\n", answered, cli.Counted(all, "node", "nodes"))
