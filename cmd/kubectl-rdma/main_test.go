@@ -134,8 +134,8 @@ func TestMayNot(t *testing.T) {
 	s.says[""] = says{stdout: wellStatus}
 	s.sets[0].Status.DesiredNumberScheduled = 5
 	s.may = func(r *http.Request) bool { return !strings.HasSuffix(r.URL.Path, "/nodes") }
-	if got := s.rdma(t, "status"); got.status != 3 || !strings.HasSuffix(got.stderr, "kubectl rdma: 3 of 5 nodes responded\n") ||
-		!strings.Contains(got.stderr, "but no plugin: cannot list nodes: you may not: nodes") {
+	if got := s.rdma(t, "status"); got.status != 3 || got.stderr != "kubectl rdma: cannot find the nodes that lack a pod of the DaemonSet, "+
+		"or that have an RDMA resource but no plugin: cannot list nodes: you may not: nodes\nkubectl rdma: 3 of 5 nodes responded\n" {
 		t.Errorf("%+v", got)
 	}
 	s = fleet(5 * atOnce)

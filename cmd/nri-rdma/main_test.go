@@ -37,7 +37,7 @@ import (
 func TestParseFlags_wrongCalls(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--index 9", `--index "9" is invalid: use two digits, such as 90`},
-		{"--index abc", "use two digits"},
+		{"--index abc", `"abc" is invalid: use two digits`},
 		{"--budget 50ms", "--budget 50ms is too low"},
 		{"extra", `unexpected argument "extra"`},
 		{"--no-such-flag", "unknown flag"},

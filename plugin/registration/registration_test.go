@@ -393,7 +393,7 @@ func TestRun_UnlistedContainers(t *testing.T) {
 	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
-	if !strings.Contains(r.log.String(), "exceed NRI's message size limit of 4 MiB") {
+	if !strings.Contains(r.log.String(), "the environment, arguments, and annotations of four containers together exceed NRI's message size limit of 4 MiB") {
 		t.Errorf("the log does not say why:\n%s", r.log)
 	}
 }

@@ -231,8 +231,8 @@ func TestConfirm_faultsOfOneContainer(t *testing.T) {
 		{"no-json", "stored spec of container no-json: the spec is not JSON: the text is truncated", nil},
 		{"no-object", "process.capabilities is not a JSON object", nil},
 		{"empty", "the spec is empty", nil},
-		{"no-spec", `its type is "" instead of `, nil},
-		{"foreign", `its type is "types.example/vm" instead of `, nil},
+		{"no-spec", `its type is "" instead of ` + specType + " (an OCI runtime spec)", nil},
+		{"foreign", `its type is "types.example/vm" instead of ` + specType + " (an OCI runtime spec)", nil},
 	}
 	for _, test := range tests {
 		before := server.Container("k8s.io", test.id)

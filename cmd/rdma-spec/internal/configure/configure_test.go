@@ -23,12 +23,15 @@ func aPlugin(sees bool) map[string]string {
 	return all
 }
 
-// check compares a plan and an error with what is wanted: files, relative to the root, or a part of the error.
+// check compares a plan and an error with what is wanted: files, relative to the root, or parts of the error, with " … "
+// between them.
 func check(t *testing.T, root string, plan change.Plan, err error, want string) {
 	t.Helper()
 	if wanted, isError := strings.CutPrefix(want, "error: "); isError {
-		if err == nil || !strings.Contains(err.Error(), wanted) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("error %v, want %s", err, wanted)
+		for part := range strings.SplitSeq(wanted, " … ") {
+			if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want %s", err, part)
+			}
 		}
 		return
 	}
@@ -52,7 +55,7 @@ func TestCRIONRI(t *testing.T) {
 		"off in crio.conf": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off before ours":  {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off after ours": {map[string]string{"etc/crio/crio.conf.d/99-x.conf": "[crio.nri]\nenable_nri = false\n"},
-			"error: 99-x.conf, which CRI-O reads after "},
+			"error: 99-x.conf, which CRI-O reads after  … sets enable_nri = false: change the value in "},
 		"off and on after ours": {
 			map[string]string{"etc/crio/crio.conf.d/98-x": "[crio.nri]\nenable_nri = false\n",
 				"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, "",
@@ -67,7 +70,7 @@ func TestCRIONRI(t *testing.T) {
 		"off by an older file of a newer": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n",
 			"usr/bin/crio": "#!/bin/sh\necho crio version 1.34.0\n"}, ours},
 		"off by a flag": {map[string]string{"etc/crio/crio.conf": "", "etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio --enable-nri=false\n"},
-			"error: the command line of CRI-O, which CRI-O reads after "},
+			"error: the command line of CRI-O, which CRI-O reads after  … sets enable_nri = false: change the value in the command line of CRI-O"},
 		"another directory": {map[string]string{"etc/crio/crio.conf.d/99": "[crio.nri]\nenable_nri = false\n", "opt/d/1": "[crio.nri]\nenable_nri = false\n",
 			"etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio -d /opt/d\n"}, "opt/d/90-rdma-spec-nri.conf"},
 		"not TOML": {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
@@ -165,13 +168,13 @@ func TestLimitsBesideOthers(t *testing.T) {
 	const unit, ours = "usr/lib/systemd/system/containerd.service", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
 	for name, test := range map[string]struct{ file, text, want string }{
 		"later": {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = " +
-			"64K\n", "error: sets LimitMEMLOCK=64K: change the value in "},
-		"at run time":            {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: zz.conf, which systemd reads after "},
+			"64K\n", "error: 99-x.conf, which systemd reads after  … sets LimitMEMLOCK=64K: change the value in "},
+		"at run time":            {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: zz.conf, which systemd reads after  … sets LimitMEMLOCK=8M: change the value in "},
 		"earlier":                {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=64K\n", ours},
 		"later, the same":        {"etc/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK=infinity\n", ""},
 		"later, in two":          {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=infinity:infinity\n", ""},
 		"earlier, in two":        {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=8M\nLimitMEMLOCK=infinity:infinity\n", ""},
-		"a lower soft one":       {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K:infinity\n", "error: sets LimitMEMLOCK=64K:infinity: change the value in "},
+		"a lower soft one":       {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K:infinity\n", "error: override.conf, which systemd reads after  … sets LimitMEMLOCK=64K:infinity: change the value in "},
 		"later, taken back":      {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K\nLimitMEMLOCK=\n", ours},
 		"ours, and nothing else": {ours, "[Service]\nLimitMEMLOCK=infinity\n", ours},
 		"no drop-in":             {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},
