@@ -36,8 +36,7 @@ func addDevices(linux *object, devices []hca.Device) error {
 			texts = append(texts, encode(granted))
 		case !sameDevice(other, granted):
 			return fmt.Errorf("linux.devices already contains another device at %s (type %s, %d:%d), so %s cannot be added: "+
-				"remove the other device from the spec",
-				d.Path, other.Type, other.Major, other.Minor, d.Number)
+				"remove the other device from the spec", d.Path, other.Type, other.Major, other.Minor, d.Number)
 		}
 	}
 	if len(texts) > before {

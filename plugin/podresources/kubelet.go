@@ -96,8 +96,7 @@ func explain(err error) error {
 		return errors.New("the kubelet did not respond in time")
 	case codes.ResourceExhausted:
 		return fmt.Errorf("the kubelet refuses the request, because it receives too many requests or the response "+
-			"is too large: %s",
-			s.Message())
+			"is too large: %s", s.Message())
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))
 	}

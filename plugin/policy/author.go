@@ -38,8 +38,7 @@ var deviceAnnotationKey = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[
 func checkDeviceAnnotations(keys []string) error {
 	for _, key := range keys {
 		if !deviceAnnotationKey.MatchString(key) || !isDomain([]byte(key)) { // guard: device-annotation
-			return fmt.Errorf("%q is not a valid annotation key: write only the domain, such as devices.gke.io",
-				key)
+			return fmt.Errorf("%q is not a valid annotation key: write only the domain, such as devices.gke.io", key)
 		}
 		if key == AnnotationKey {
 			return fmt.Errorf("%s is this plugin's own annotation: remove the key, and use optIn.namespaces", key)

@@ -111,8 +111,8 @@ func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
 		d.Reason = fmt.Sprintf("the container's verbs device might come from the pod's annotation %s, and pods in this "+
-			"namespace cannot opt in by annotation: "+
-			"request the RDMA device plugin's resource, or add namespace %s to optIn.namespaces",
+			"namespace cannot opt in by annotation: request the RDMA device plugin's resource, or add namespace %s to "+
+			"optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
 			d.Reason += "; " + d.resources.problem()

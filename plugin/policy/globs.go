@@ -56,8 +56,7 @@ func checkGlobs(globs []string, form *regexp.Regexp, why string) error {
 		switch {
 		case err != nil || g == "" || strings.ContainsFunc(g, unicode.IsSpace) || strings.ContainsFunc(g, unicode.IsControl):
 			return fmt.Errorf("%q is not a glob: write a name in which * matches any characters except /, such as "+
-				"ml-* or rdma/*",
-				g)
+				"ml-* or rdma/*", g)
 		case strings.Contains(g, "[!"):
 			return fmt.Errorf("%q does not exclude characters: to exclude characters, write [^...]", g)
 		case !form.MatchString(g): // guard: glob-form

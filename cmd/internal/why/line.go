@@ -55,7 +55,7 @@ var (
 	failure = []string{"fail", "err", "cannot", "can't", "can not", "couldn't", "could not", "unable", "returned",
 		"refused", "denied", "null", "abort", "not supported", "not implemented", "no such", "invalid"}
 	call = expression{"ibv_|rdma_|fi_|mlx5dv_|efadv_", lazily(`\b((?:ibv|rdma|fi|mlx5dv|efadv)_[a-z][a-z0-9_]*)`)}
-	// Names that begin like these and are no functions of the libraries: of types, of values, of programs' own parts.
+	// Names with these prefixes that are not library functions, but types, values, or parts of programs.
 	noCall = lazily(`^ibv_(?:wc|qp|qps|access|event|mtu|send|send_flags|transport|node|port|device|link|mr|context|` +
 		`pd|cq|ah|ack_\w+|poll_cq|get_async_event|get_cq_event|wc_\w+|qps_\w+|access_\w+|event_\w+|mtu_\w+)$`)
 	ourCall = lazily(`^(?:ibv_|mlx5dv_|efadv_|rdma_(?:accept|bind|connect|create|establish|get_(?:devices|request|cm_event)|` +

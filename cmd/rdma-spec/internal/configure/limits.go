@@ -60,8 +60,7 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 		return nil, found[0], nil
 	case strings.HasSuffix(filepath.Dir(last.File), ".d") && filepath.Base(last.File) > limitsFile:
 		return nil, "", fmt.Errorf("%[1]s, which systemd reads after %[3]s, sets LimitMEMLOCK=%[2]s: change the value "+
-			"in %[1]s",
-			files.Below(root, last.File), last.Value, files.Below(root, ours))
+			"in %[1]s", files.Below(root, last.File), last.Value, files.Below(root, ours))
 	}
 	systemd, err := platform.Find("systemd")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -67,8 +68,7 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 	switch {
 	case len(units) > 1 && o.Restart:
 		return "", nil, cli.Usage(fmt.Errorf("--restart can restart only one service, but the files belong to %s: for each "+
-			"service, revert the changes with a separate command",
-			strings.Join(units, ", ")))
+			"service, revert the changes with a separate command", strings.Join(units, ", ")))
 	case slices.Contains(units, "") && o.Restart:
 		_, err := o.daemon(ctx)
 		return "", nil, cmp.Or(err, errUnitUnknown)
@@ -143,7 +143,7 @@ func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if takes := s.ReloadTakes(); takes != "" {
-		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+"; first, check the output of:", node.ShowsScopes)
+		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+doctor.CheckFirst+node.ShowsScopes)
 	}
 }
 

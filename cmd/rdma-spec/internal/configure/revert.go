@@ -50,8 +50,7 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 	}
 	if found := o.unrecorded(cmd.Context(), ledger); back.Empty() && len(left) == 0 && len(found) > 0 {
 		return fmt.Errorf("rdma-spec configure wrote %s, but has no record of this change: remove each file and its "+
-			"import manually",
-			strings.Join(found, ", "))
+			"import manually", strings.Join(found, ", "))
 	}
 	status := 0
 	for _, err := range left {

@@ -265,15 +265,13 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File()))
 	}
 	return Daemon{}, fmt.Errorf("the node has %d containerd installations, %s: use --config to select the "+
-		"installation that the kubelet uses",
-		len(found), strings.Join(named, ", "))
+		"installation that the kubelet uses", len(found), strings.Join(named, ", "))
 }
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
 		return Daemon{}, fmt.Errorf("found no containerd binary under %s, although %s's configuration file, %s, exists: "+
-			"install containerd first",
-			d.Root, d.Name, d.File())
+			"install containerd first", d.Root, d.Name, d.File())
 	}
 	return d, nil
 }
