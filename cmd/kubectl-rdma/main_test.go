@@ -30,7 +30,7 @@ const (
 	wellStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok",
 		"memlock": {"soft": "unlimited", "hard": "unlimited"}, "ipcLock": true, "problems": []}]}`
 	lowStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "train-0", "container": "main", "state": "below",
-		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "use": {"summary": "41 GiB on mlx5_0"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
+		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "use": {"summary": "41 GiB on mlx5_0"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited", "and more"], "fix": "rdma-spec repair --root /host ml/train-0", "notes": ["a note"]},
 		{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok", "memlock": null, "ipcLock": false, "problems": []}]}`
 	wrongDoctor = `{"apiVersion": "rdma-spec/v1alpha1", "findings": [
 		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "fix": "ip link set ib0 up", "fixType": "safe"},

@@ -49,6 +49,7 @@ type result struct {
 		IPCLock                          *bool
 		Use                              struct{ Summary string }
 		Problems, Notes                  []string
+		Fix                              string
 	}
 	Findings []struct{ Check, Status, Object, Text, FixType, Fix string }
 	HCAs     []struct {
@@ -153,7 +154,7 @@ var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK USE STATE WHY", func(r *re
 		}
 		if all || c.State != "ok" {
 			rows = append(rows, []string{strings.Trim(c.Namespace+"/"+c.Pod, "/"), c.Container, c.Memlock.Soft, ipcLock,
-				c.Use.Summary, c.State, strings.Join(append(c.Problems, c.Notes...), "; ")})
+				c.Use.Summary, c.State, cli.Why(c.Problems, c.Fix, c.Notes)})
 		}
 	}
 	return rows

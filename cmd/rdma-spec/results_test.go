@@ -76,7 +76,7 @@ var titles = map[reflect.Type]string{
 }
 
 // forPeople are the fields whose text can change in any version.
-var forPeople = []string{"apart", "errors", "evidence", "fix", "impact", "left", "message", "next", "notes", "problem", "problems",
+var forPeople = []string{"affected", "apart", "errors", "evidence", "fix", "impact", "left", "message", "next", "notes", "problem", "problems",
 	"reason", "summary", "text", "unread", "warning", "warnings"}
 
 // inBytes returns the fields that the types with a MarshalJSON method write in addition to their fields in Go.

@@ -136,7 +136,7 @@ func testCRIORepair(t *testing.T) {
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
 	})
 	awaitResult(t, id, "1 refused: Cannot allocate memory")
-	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited: recreate the pod", "status")
+	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited (fix: recreate the pod)", "status")
 	stdout, stderr, status := tool(t, "repair")
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)

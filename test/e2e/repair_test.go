@@ -112,7 +112,7 @@ func TestRepair(t *testing.T) {
 	shell(t, id, `/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 &
 		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
-	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited: rdma-spec repair --config ", "status")
+	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited (fix: rdma-spec repair --config ", "status")
 	expectVerifyIn(t, id, "/rdma-spec", 1, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory, because memlock is 8Mi")
 	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n",
 		"repair", "--dry-run")

@@ -283,6 +283,18 @@ func WriteNotes(stderr io.Writer, notes []string) {
 	}
 }
 
+// Why explains a state in one line: problems, their fix, and notes.
+func Why(problems []string, fix string, notes []string) string {
+	text := strings.Join(problems, "; ")
+	if fix != "" {
+		text += " (fix: " + fix + ")"
+	}
+	if text != "" && len(notes) > 0 {
+		text += "; "
+	}
+	return text + strings.Join(notes, "; ")
+}
+
 // Counted returns a number with its noun in the singular or plural.
 func Counted(n int, one, many string) string {
 	if n == 1 {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -143,7 +142,7 @@ func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if takes := s.ReloadTakes(); takes != "" {
-		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+doctor.CheckFirst+node.ShowsScopes)
+		fmt.Fprintf(stderr, "rdma-spec: warning: %s To see what is affected, run: %s\n", takes, node.ShowsScopes)
 	}
 }
 

@@ -98,8 +98,10 @@ type Finding struct {
 	Fix string `json:"fix,omitempty"`
 	// FixType is the type of the fix: safe, disruptive, or manual.
 	FixType FixType `json:"fixType,omitempty"`
-	// Warning is the effect of a disruptive fix, and a command that shows what is affected.
+	// Warning is the effect of a disruptive fix on running programs.
 	Warning string `json:"warning,omitempty"`
+	// Affected is a command that shows what a disruptive fix affects.
+	Affected string `json:"affected,omitempty"`
 	// Docs is the URL of the check's page.
 	Docs string `json:"docs,omitempty"`
 	// Entry is the entry for doctor.yaml that ignores the finding.
@@ -120,14 +122,12 @@ func (f Finding) Command() Finding {
 	return f
 }
 
-// CheckFirst separates the parts of a warning: the effect of a command, and the command that shows what is affected.
-const CheckFirst = "; first, check the output of: "
-
-// Disruptive returns a fault whose fix is a command that affects running programs: the loss, and the command that shows
-// the affected programs.
-func (f Finding) Disruptive(loses, see string) Finding {
+// Disruptive returns a fault whose fix is a command that affects running programs, with a warning and a command that
+// shows the affected programs.
+func (f Finding) Disruptive(warning, affected string) Finding {
 	f.FixType = FixDisruptive
-	f.Warning = loses + CheckFirst + see
+	f.Warning = warning
+	f.Affected = affected
 	return f
 }
 

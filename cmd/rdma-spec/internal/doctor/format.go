@@ -122,7 +122,8 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 			fmt.Fprintf(&text, "    similar fixes: %d (to list them, use -v)\n", others)
 		}
 		if l.Warning != "" {
-			fmt.Fprintf(&text, "    warning: %s\n", cli.PlainText(l.Warning))
+			fmt.Fprintf(&text, "    warning: %s\n    to see what is affected: %s\n", cli.PlainText(l.Warning),
+				cli.PlainText(l.Affected))
 		}
 		fmt.Fprintf(&text, "    see: rdma-spec doctor --explain %s, or %s\n", l.checks[0], l.Docs)
 		for _, entry := range l.entries {

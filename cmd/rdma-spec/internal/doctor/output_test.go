@@ -61,13 +61,13 @@ func TestDoctorOnATerminal(t *testing.T) {
 		{Check: "a", Status: OK, Text: "A."}, {Check: "b", Status: NotApplied, Text: "B."},
 		{Check: "c", Status: Unknown, Text: "C."},
 		{Check: "d", Status: Skipped, Text: "D."}, {Check: "e", Status: Unknown, Text: "C."},
-		Fault("", "F.", "x\x1b").Disruptive("the pod loses it", "rdma-spec status"),
+		Fault("", "F.", "x\x1b").Disruptive("The pod loses it.", "rdma-spec status"),
 	}
 	if err := ListFindings(&out, all, true, true); err != nil {
 		t.Fatal(err)
 	}
 	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    impact: \n    fix (disruptive): x\uFFFD\n" +
-		"    warning: the pod loses it; first, check the output of: rdma-spec status\n    see: rdma-spec doctor --explain , or \n"
+		"    warning: The pod loses it.\n    to see what is affected: rdma-spec status\n    see: rdma-spec doctor --explain , or \n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

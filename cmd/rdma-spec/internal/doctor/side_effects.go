@@ -14,31 +14,31 @@ import (
 // sideEffect is a command's effect on the programs that are running on the node.
 type sideEffect struct {
 	command *regexp.Regexp
-	// takes returns who loses what, and the command that shows the affected programs. It returns "" if nobody does.
-	takes func(v *View, command []string) (loses, see string)
+	// on returns who loses what, and a command that shows the affected programs. It returns "" if nobody loses anything.
+	on func(v *View, command []string) (warning, affected string)
 	// told means that a check's own warning replaces the one here.
 	told bool
 }
 
 // loses is for commands with the same effect on every node.
-func loses(what, see string) func(*View, []string) (string, string) {
-	return func(*View, []string) (string, string) { return what, see }
+func loses(warning, affected string) func(*View, []string) (string, string) {
+	return func(*View, []string) (string, string) { return warning, affected }
 }
 
 // sideEffects are all commands of fixes that have a side effect. Other commands are safe to run.
 var sideEffects = []sideEffect{
-	{regexp.MustCompile(`systemctl restart (\S+)|configure [^&]*--restart`), restartsRuntime, false},
+	{regexp.MustCompile(`systemctl restart ([\w@.-]*\w)|configure [^&]*--restart`), restartsRuntime, false},
 	// configure restarts the unit that it has changed after a reload.
 	{regexp.MustCompile(`systemctl (daemon-reload|(re)?enable|disable|preset)|configure (--all|limits) [^&]*--restart`),
 		reloads, false},
 	{regexp.MustCompile(`configure plugin --launched`), insteadOfService, false},
-	{regexp.MustCompile(`modprobe -r|rmmod`), loses("programs lose access to the module's devices", "lsmod"), true},
-	{regexp.MustCompile(`/(un)?bind\b`), loses("programs in all network namespaces lose access to the device",
+	{regexp.MustCompile(`modprobe -r|rmmod`), loses("Programs lose access to the module's devices.", "lsmod"), true},
+	{regexp.MustCompile(`/(un)?bind\b`), loses("Programs in all network namespaces lose access to the device.",
 		"rdma-spec status; rdma resource show"), true},
 	{regexp.MustCompile(`ip link set (dev )?\S+ (down|mtu|name|netns|nomaster|vf)`), loses(
-		"programs that use the interface or the function briefly lose their connections",
+		"Programs that use the interface or the function briefly lose their connections.",
 		"ip -details link; ip route"), true},
-	{regexp.MustCompile(`rdma system set netns`), loses("pods that share HCAs lose access to them",
+	{regexp.MustCompile(`rdma system set netns`), loses("Pods that share HCAs lose access to them.",
 		"rdma-spec status"), true},
 }
 
@@ -46,21 +46,23 @@ var sideEffects = []sideEffect{
 var unharmful = []string{"docker", "kubelet", "nri-rdma", "nri-rdma-validator"}
 
 // restartsRuntime relies on the fact that K3s runs the kubelet and containerd in one unit.
-func restartsRuntime(_ *View, command []string) (loses, see string) {
+func restartsRuntime(_ *View, command []string) (warning, affected string) {
 	if slices.Contains(unharmful, command[1]) {
 		return "", ""
 	}
-	return "a restart of the runtime ends exec sessions and the jobs that were started in them",
+	return "A restart of the runtime ends exec sessions, and the jobs that were started in them.",
 		"ss -tnp | grep -e containerd -e crio -e k3s"
 }
 
 // reloads is about devices that a hook added, such as the hook of NVIDIA's container runtime.
-func reloads(v *View, _ []string) (loses, see string) { return v.ReloadTakes(), node.ShowsScopes }
+func reloads(v *View, _ []string) (warning, affected string) {
+	return v.ReloadTakes(), node.ShowsScopes
+}
 
 // insteadOfService returns the reason why the runtime launches the plugin.
-func insteadOfService(v *View, _ []string) (loses, see string) {
+func insteadOfService(v *View, _ []string) (warning, affected string) {
 	if takes := v.ReloadTakes(); takes != "" {
-		return "installing the plugin as a service would have this side effect: " + takes, node.ShowsScopes
+		return "Installing the plugin as a service would reload systemd. " + takes, node.ShowsScopes
 	}
 	return "", ""
 }
@@ -71,27 +73,28 @@ func (f Finding) weighed(v *View) Finding {
 	if f.Status != Wrong {
 		return f
 	}
-	var taken, looks []string
-	if what, see, found := strings.Cut(f.Warning, CheckFirst); found {
-		taken = append(taken, what)
-		looks = append(looks, see)
+	var warnings, affected []string
+	if f.Warning != "" {
+		warnings = append(warnings, f.Warning)
+		affected = append(affected, f.Affected)
 	}
-	for _, h := range sideEffects {
-		if h.told && (f.Warning != "" || f.FixType == "") {
+	for _, effect := range sideEffects {
+		if effect.told && (f.Warning != "" || f.FixType == "") {
 			continue
 		}
-		for _, command := range h.command.FindAllStringSubmatch(f.Fix, -1) {
-			if what, see := h.takes(v, command); what != "" {
-				taken = append(taken, what)
-				looks = append(looks, see)
+		for _, command := range effect.command.FindAllStringSubmatch(f.Fix, -1) {
+			if warning, shows := effect.on(v, command); warning != "" {
+				warnings = append(warnings, warning)
+				affected = append(affected, shows)
 				break
 			}
 		}
 	}
-	if len(taken) == 0 {
+	if len(warnings) == 0 {
 		return f
 	}
-	f.Warning = strings.Join(taken, "; ") + CheckFirst + strings.Join(looks, "; ")
+	f.Warning = strings.Join(warnings, " ")
+	f.Affected = strings.Join(affected, "; ")
 	if f.FixType == FixSafe {
 		f.FixType = FixDisruptive
 	}

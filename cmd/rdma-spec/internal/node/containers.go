@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
@@ -95,13 +94,15 @@ type Report struct {
 
 	// State is the result of the comparison with the policy.
 	State State `json:"state"`
-	// Problems are the differences from the policy, and how to fix them.
+	// Problems are the differences from the policy.
 	Problems []string `json:"problems"`
+	// Fix is a command or an instruction that removes the problems.
+	Fix string `json:"fix,omitempty"`
 	// Notes are further facts about the container.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Container is a running container, with its resources, the policy's grant, and the fix.
+// Container is a running container, with its resources, the policy's grant, and how to raise its memlock.
 type Container struct {
 	Report
 	process.Inside `json:"-"`
@@ -124,7 +125,7 @@ type Container struct {
 	Env       cri.Env    `json:"-"` // the variables in the spec that select HCAs and interfaces
 	GPUs      []int      `json:"-"` // the minor numbers of the container's NVIDIA GPUs
 	Lacks     spec.Grant `json:"-"` // the part of Wanted that the container lacks
-	Fix       Fix        `json:"-"`
+	Raise     Raise      `json:"-"`
 
 	reading  process.Reading
 	unlisted bool // the kubelet does not report the resources, which can be a signal
@@ -139,7 +140,7 @@ type Registering struct {
 	files     spec.Rlimit // the limit on open files
 }
 
-// Action is the kind of fix for a container's memlock.
+// Action is a way to raise a container's memlock.
 type Action string
 
 // The actions.
@@ -149,10 +150,9 @@ const (
 	Recreate Action = "recreate" // only a new container gets more; repair can raise this container's Processes
 )
 
-// Fix is the fix for a container's memlock.
-type Fix struct {
+// Raise describes how to raise a container's memlock, and what rdma-spec repair can raise.
+type Raise struct {
 	Action     Action
-	Text       string // the command, or the instruction
 	Processes  int
 	StoredSpec bool
 }
@@ -160,13 +160,8 @@ type Fix struct {
 // PodName is NAMESPACE/POD.
 func (r *Report) PodName() string { return r.Namespace + "/" + r.Pod }
 
-// Causes returns the problems without their fixes.
-func (c *Container) Causes() (all []string) {
-	for _, problem := range c.Problems {
-		all = append(all, strings.TrimSuffix(problem, ": "+c.Fix.Text))
-	}
-	return all
-}
+// Why explains the state.
+func (r *Report) Why() string { return cli.Why(r.Problems, r.Fix, r.Notes) }
 
 // Lowered reports whether the container's program lowered its own memlock, or did not raise it to the hard limit.
 func (c *Container) Lowered() bool {
@@ -194,21 +189,23 @@ func (c *Container) report(s State, problem string) {
 	c.Problems = append(c.Problems, problem)
 }
 
-// fix returns the fix for the container's memlock.
-func (c *Container) fix(o Options) Fix {
+// raise returns how to raise the container's memlock.
+func (c *Container) raise() Raise {
 	if c.Lacks.Memlock == 0 {
-		return Fix{}
+		return Raise{}
 	}
 	want := c.Wanted.Memlock
-	r := Fix{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
+	r := Raise{Action: Repair, Processes: c.reading.Low(want)}
 	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want ||
 		!c.reading.SpecSets && r.Processes > 0)
 	if !r.StoredSpec && (r.Processes == 0 || !c.Editable()) {
 		r.Action = Recreate
-		r.Text = "recreate the pod"
 	}
 	return r
 }
+
+// recreatePod is the fix for everything that only a new container gets.
+const recreatePod = "recreate the pod"
 
 // compare compares a container's resources with the policy's grant.
 func (c *Container) compare(o Options) {
@@ -222,16 +219,16 @@ func (c *Container) compare(o Options) {
 		Bounding: c.Bounding,
 		Holds:    func(hca.Device) bool { return len(c.HCAs) > 0 }, // the HCAs that it could have had are unknown
 	})
-	c.Fix = c.fix(o)
+	c.Raise = c.raise()
 	if c.Wanted.Memlock != 0 && !known {
 		c.report(StateUnknown, "memlock is unknown")
 	}
 	if c.Wanted.Memlock != 0 && known {
-		c.compareMemlock(given)
+		c.compareMemlock(given, o)
 	}
 	if len(c.Lacks.Devices) > 0 {
-		c.report(StateBelow, fmt.Sprintf("the container has no HCA, but the policy grants %s: recreate the pod",
-			c.Wanted.DeviceNames()))
+		c.report(StateBelow, "the container has no HCA, but the policy grants "+c.Wanted.DeviceNames())
+		c.Fix = recreatePod
 	}
 	if c.IPCLock != nil {
 		c.compareIPCLock()
@@ -239,7 +236,7 @@ func (c *Container) compare(o Options) {
 }
 
 // compareMemlock reports a memlock below policy, or adds a note about the memlock.
-func (c *Container) compareMemlock(given spec.Limit) {
+func (c *Container) compareMemlock(given spec.Limit, o Options) {
 	want := c.Wanted.Memlock
 	enough := c.Memlock.Soft >= want
 	switch {
@@ -248,12 +245,19 @@ func (c *Container) compareMemlock(given spec.Limit) {
 	case c.Lacks.Memlock == 0:
 	case enough:
 		c.report(StateBelow, fmt.Sprintf("the container's spec sets memlock to %s for processes started with "+
-			"exec, but the policy grants %s: %s", given, want, c.Fix.Text))
+			"exec, but the policy grants %s", given, want))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
 		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, but the policy grants %s; with CAP_IPC_LOCK, the "+
 			"container can register more memory than its memlock allows", c.Memlock.Soft, want))
 	default:
-		c.report(StateBelow, fmt.Sprintf("memlock is %s, but the policy grants %s: %s", c.Memlock.Soft, want, c.Fix.Text))
+		c.report(StateBelow, fmt.Sprintf("memlock is %s, but the policy grants %s", c.Memlock.Soft, want))
+	}
+	switch {
+	case c.State != StateBelow:
+	case c.Raise.Action == Repair:
+		c.Fix = o.Command("repair", c.PodName())
+	case c.Raise.Action == Recreate:
+		c.Fix = recreatePod
 	}
 }
 
@@ -299,7 +303,8 @@ func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err er
 			c.Problems = []string{}
 			c.Wanted = nil
 			c.Lacks = spec.Grant{}
-			c.Fix = Fix{}
+			c.Fix = ""
+			c.Raise = Raise{}
 		}
 	}
 	return found, err

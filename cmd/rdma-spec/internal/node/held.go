@@ -35,11 +35,10 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.Rule = ""
 	again.Wanted = nil
 	again.State = StateUnseen
-	again.Fix.Text = fmt.Sprintf("list the runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
+	again.Fix = fmt.Sprintf("list the runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
 	again.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime " +
-		"added the HCAs (" + policy.MOFEDVariable + "enabled) after the NRI plugins had handled the container: " +
-		again.Fix.Text}
+		"added the HCAs (" + policy.MOFEDVariable + "enabled) after the NRI plugins had handled the container"}
 	return again, true
 }
 

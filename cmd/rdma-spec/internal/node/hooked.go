@@ -20,20 +20,21 @@ import (
 // (https://github.com/NVIDIA/gpu-operator/issues/485).
 func (s *Snapshot) ReloadTakes() string {
 	names, known := s.Hooked()
-	of := "the affected containers are unknown"
+	affected := "The affected containers are unknown."
 	switch {
 	case len(names) == 0 && known:
 		return ""
 	case len(names) > 0:
-		of = "affected containers: " + strings.Join(names[:min(len(names), mostNamed)], ", ")
+		affected = "Affected containers: " + strings.Join(names[:min(len(names), mostNamed)], ", ")
 		if more := len(names) - mostNamed; more > 0 {
-			of += fmt.Sprintf(", and %d more", more)
+			affected += fmt.Sprintf(", and %d more", more)
 		}
+		affected += "."
 	}
-	return "a reload of systemd (daemon-reload, enable) removes GPUs that a hook added to containers; NVIDIA's " +
-		"container runtime in legacy mode (the default before version 1.18) uses such a hook; " + of +
-		"; to get the GPUs back, recreate the pods; to avoid the reload, install the plugin as a DaemonSet, or with " +
-		"configure plugin --launched"
+	return "A reload of systemd (daemon-reload, enable) removes GPUs that a hook added to containers. NVIDIA's " +
+		"container runtime in legacy mode (the default before version 1.18) uses such a hook. " + affected +
+		" To get the GPUs back, recreate the pods. To avoid the reload, install the plugin as a DaemonSet, or with " +
+		"configure plugin --launched."
 }
 
 // mostNamed is the largest number of containers that the text names.

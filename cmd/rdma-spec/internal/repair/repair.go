@@ -196,20 +196,20 @@ func (result *Result) choose(found []node.Container) (low []node.Container) {
 		}
 		result.LookedAt++
 		switch {
-		case r.Fix.Action == node.Nothing:
+		case r.Raise.Action == node.Nothing:
 			continue
-		case r.Fix.Action == node.Recreate && r.Fix.Processes == 0:
+		case r.Raise.Action == node.Recreate && r.Raise.Processes == 0:
 			result.failed = true
 			result.left++
-			result.note("%s %s: not raised: %s", r.PodName(), r.Container, r.Problems[0])
+			result.note("%s %s: not raised: %s", r.PodName(), r.Container, r.Why())
 			continue
 		}
 		result.failed = result.failed || result.DryRun
 		low = append(low, r)
 		result.Containers = append(result.Containers, Container{
 			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
-			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Fix.Processes,
-			StoredSpec: r.Fix.StoredSpec,
+			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Raise.Processes,
+			StoredSpec: r.Raise.StoredSpec,
 		})
 	}
 	return low

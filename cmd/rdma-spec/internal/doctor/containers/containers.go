@@ -103,14 +103,14 @@ func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	answer, _ := v.Containers() // without an error, because the container comes from this answer
-	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()),
+	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Problems),
 		fmt.Sprintf("Change the pod or the policy (%s) as the message describes", answer.Policy))}
 }
 
 // recreate returns a fault whose fix is to recreate the pod.
 func recreate(c node.Container, text string) doctor.Finding {
 	return doctor.Fault(containerObject(c), text, fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).
-		Disruptive("the pod's programs stop, and a pod without a controller is not recreated",
+		Disruptive("The pod's programs stop. A pod without a controller is not recreated.",
 			fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))
 }
 
@@ -140,7 +140,7 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	if len(c.Lacks.Devices) == 0 {
 		return nil
 	}
-	return []doctor.Finding{recreate(c, doctor.Sentence(c.Causes()))}
+	return []doctor.Finding{recreate(c, doctor.Sentence(c.Problems))}
 }
 
 // isRDMA is the setting with which the SR-IOV device plugin injects verbs devices with its functions.

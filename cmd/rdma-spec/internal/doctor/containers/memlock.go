@@ -24,7 +24,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case !c.RDMA && !c.Uses:
 		return nil
 	case c.Registers == nil:
-		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(append(c.Causes(),
+		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(append(c.Problems,
 			"the amount of memory that the container can register is unknown")))}
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
@@ -33,7 +33,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 			"user %d can register at most %s of memory, but other processes can register more. A program that cannot "+
 			"register memory can fall back to sockets. Find the program or setting that lowers the process's limit, and check "+
 			"whether the process is meant to run as this user.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
-	case c.Fix.Action == node.Nothing:
+	case c.Raise.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
 		return []doctor.Finding{doctor.Told(containerObject(c), "The container's memlock is below the policy's grant (%s), "+
@@ -66,8 +66,8 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("The container can register at most %s of "+
-		"memory. %s", *c.Registers, doctor.Sentence(c.Causes())), "Decide whether images are allowed to use the "+
-		"NVIDIA_MOFED variable to add HCAs. If so, "+c.Fix.Text)}
+		"memory. %s", *c.Registers, doctor.Sentence(c.Problems)), "Decide whether images are allowed to use the "+
+		"NVIDIA_MOFED variable to add HCAs. If so, "+c.Fix)}
 }
 
 // starves returns the fault of a container that can register too little, with its cause. A repair does not affect the
@@ -105,9 +105,9 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	giving, others := r.Giving(own)
 	plugin, _ := v.Plugin() // plugin-runs reports the error
 	switch {
-	case c.Fix.Action == node.Repair:
-		return fault(c.Fix.Text, "%s", underPolicy).Command()
-	case c.Fix.Action != node.Nothing:
+	case c.Raise.Action == node.Repair:
+		return fault(c.Fix, "%s", underPolicy).Command()
+	case c.Raise.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
 		return fault("The program cannot raise the hard limit, so find the program or setting that lowered the limit. Slurm "+

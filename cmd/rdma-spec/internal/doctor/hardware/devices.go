@@ -97,7 +97,7 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
 						fmt.Sprintf("The cgroup's limit for %s on HCA %s is %d, and the cgroup uses %d.", kind, device, most, used),
 						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Disruptive(
-						"without the limit, the pod can use up the HCA's RDMA objects, which other pods need", "rdma resource show"))
+						"Without the limit, the pod can use up the HCA's RDMA objects, which other pods need.", "rdma resource show"))
 				}
 			}
 		}

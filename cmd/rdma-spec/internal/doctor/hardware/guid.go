@@ -55,7 +55,7 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 		"Then rebind the virtual function's driver.")
 	if command := setGUID(v, h); command != "" {
 		f.Fix = command
-		f = f.Disruptive("the pod that uses the virtual function loses the HCA", "rdma-spec status")
+		f = f.Disruptive("The pod that uses the virtual function loses the HCA.", "rdma-spec status")
 	}
 	return []doctor.Finding{f}
 }

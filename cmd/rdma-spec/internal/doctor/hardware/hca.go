@@ -234,7 +234,7 @@ func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 		return f
 	case h.Function == hca.FunctionVirtual:
 		f.Fix = rebindCommand("pci", h.PCI)
-		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses the HCA", "rdma-spec status")
+		return f.Disruptive("The pod that uses virtual function "+h.PCI+" loses the HCA.", "rdma-spec status")
 	}
 	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either action removes the card's "+
 		"network interfaces and virtual functions. The network interfaces might connect the node to the cluster (see: ls "+

@@ -84,7 +84,7 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, but only %d MiB are free outside CMA.",
 			area>>10, max(outside, 0)>>10),
 			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Disruptive(
-			"programs must reread cached files from disk", "free -h")}
+			"Programs must reread cached files from disk.", "free -h")}
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault("", "The network namespace mode is shared, but "+cni.Configured+
 			" names rdma-cni, which needs exclusive mode.",
 			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || "+
-				"echo 'restart the node'").Disruptive("pods that share HCAs lose access to them", "rdma-spec status")}
+				"echo 'restart the node'").Disruptive("Pods that share HCAs lose access to them.", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",
 			"The network namespace mode is exclusive, as rdma-cni requires. A pod can use an HCA only if rdma-cni moves the "+

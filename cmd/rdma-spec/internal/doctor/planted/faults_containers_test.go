@@ -25,7 +25,7 @@ var plantedContainers = []fault{
 		name: "a container below policy", check: "container-memlock", object: theTrainer,
 		plant: func(s *sick) {
 			c := s.container()
-			c.State, c.Memlock, c.Registers, c.Fix.Action = node.StateBelow, both(8<<20), bytesOf(8<<20), node.Repair
+			c.State, c.Memlock, c.Registers, c.Raise.Action = node.StateBelow, both(8<<20), bytesOf(8<<20), node.Repair
 			c.Problems = []string{"memlock is 8Mi, the policy gives unlimited"}
 		},
 	},
@@ -33,7 +33,7 @@ var plantedContainers = []fault{
 		name: "a user without the IPC_LOCK of its pod", check: "container-ipc-lock", object: theTrainer,
 		plant: func(s *sick) {
 			c := s.container()
-			c.State, c.Memlock, c.Registers, c.IPCLock, c.Fix.Action = node.StateBelow, both(8<<20), bytesOf(8<<20),
+			c.State, c.Memlock, c.Registers, c.IPCLock, c.Raise.Action = node.StateBelow, both(8<<20), bytesOf(8<<20),
 				yes(false), node.Repair
 		},
 	},
@@ -64,9 +64,9 @@ var plantedContainers = []fault{
 		plant: func(s *sick) {
 			c := s.container()
 			c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
-			c.Fix.Text = `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
+			c.Fix = `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
 			c.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime added the " +
-				"HCAs (NVIDIA_MOFED=enabled) after the NRI plugins had handled the container: " + c.Fix.Text}
+				"HCAs (NVIDIA_MOFED=enabled) after the NRI plugins had handled the container"}
 		},
 	},
 	{
@@ -82,8 +82,8 @@ var plantedContainers = []fault{
 			s.container().State, s.container().HCAs = "below", nil
 			s.container().Wanted = &spec.Grant{Memlock: unlimited, Devices: []hca.Device{{}}}
 			s.container().Lacks = spec.Grant{Devices: []hca.Device{{}}}
-			s.container().Problems = []string{"the container has no HCA, but the policy grants mlx5_0: recreate the pod"}
-			s.container().Fix.Text = "recreate the pod"
+			s.container().Problems = []string{"the container has no HCA, but the policy grants mlx5_0"}
+			s.container().Fix = "recreate the pod"
 		},
 	},
 	// seen in k8snetworkplumbingwg/sriov-network-device-plugin#123

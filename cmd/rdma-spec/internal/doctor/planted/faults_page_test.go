@@ -103,7 +103,7 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 		found = shown.Object + ": " + found
 	}
 	if shown.FixType == doctor.FixDisruptive {
-		how = "This command is disruptive: " + disruption(shown)
+		how = "This command is disruptive. " + disruption(shown)
 	}
 	fmt.Fprintf(&text, "\n## Example\n\n**%s**\n\n%s\n\n```sh\n%s\n```\n", plain(found), how, shown.Fix)
 	return text.String()
@@ -111,11 +111,10 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 
 // disruption is who loses what. The doctor prints it in full; many fixes restart the runtime.
 func disruption(f doctor.Finding) string {
-	if strings.HasPrefix(f.Warning, "a restart of the runtime") {
-		return "it restarts the runtime, and the restart ends exec sessions."
+	if strings.HasPrefix(f.Warning, "A restart of the runtime") {
+		return "A restart of the runtime ends exec sessions."
 	}
-	effect, look, _ := strings.Cut(f.Warning, doctor.CheckFirst)
-	return plain(effect) + ". Before you run the command, check the output of `" + look + "`."
+	return plain(f.Warning) + " To see what is affected, run `" + f.Affected + "`."
 }
 
 // titleLine is the title of a page, which people write: what somebody sees who has the fault.

@@ -104,7 +104,7 @@ func said(found ...doctor.Finding) string {
 			fmt.Fprintf(&text, "    %s: %s\n", f.FixType, f.Fix)
 		}
 		if f.Warning != "" {
-			fmt.Fprintf(&text, "    warning: %s\n", f.Warning)
+			fmt.Fprintf(&text, "    warning: %s\n    to see what is affected: %s\n", f.Warning, f.Affected)
 		}
 	}
 	return text.String()

@@ -91,12 +91,12 @@ var memlockCauses = map[string]func(s *sick){
 	"the policy gives more": func(s *sick) {
 		c := s.container()
 		c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
-		c.Fix = node.Fix{Action: node.Repair, Text: "rdma-spec repair ml/train-0"}
+		c.Raise.Action, c.Fix = node.Repair, "rdma-spec repair ml/train-0"
 	},
 	"the policy gives more, and CRI-O does not let a repair": func(s *sick) {
 		c := s.container()
 		c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
-		c.Fix = node.Fix{Action: node.Recreate, Text: "recreate the pod"}
+		c.Raise.Action, c.Fix = node.Recreate, "recreate the pod"
 	},
 	"a rule leaves it unchanged": func(s *sick) {
 		c := s.container()
@@ -136,7 +136,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 			s.runtime().Handlers = s.runtime().Handlers[1:]
 		}, "The handler sets memlock to 8Mi, but RDMA containers that use the handler can register more memory"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
-			s.container().Memlock, s.container().Fix.Action = both(8<<20), node.Repair
+			s.container().Memlock, s.container().Raise.Action = both(8<<20), node.Repair
 		}, "The container's memlock is below the policy's grant (unlimited), but CAP_IPC_LOCK lets the container register more memory."},
 		"a limit that the policy sets": {func(s *sick) {
 			c := s.container()
@@ -146,7 +146,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 		"more than 64 MiB, below the policy": {func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.State = both(1<<30), bytesOf(1<<30), node.StateBelow
-			c.Problems, c.Fix.Action = []string{"memlock is 1Gi, the policy gives unlimited"}, node.Repair
+			c.Problems, c.Raise.Action = []string{"memlock is 1Gi, the policy gives unlimited"}, node.Repair
 		}, "Memlock is 1Gi, the policy gives unlimited."},
 		"a privileged daemon whose job can register enough": {func(s *sick) {
 			c := s.container()

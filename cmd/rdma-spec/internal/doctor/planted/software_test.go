@@ -80,9 +80,10 @@ func healthy() *sick {
 			Namespace: "ml", Pod: "train-0", Container: "worker", State: "ok",
 			Memlock: &spec.Rlimit{Soft: unlimited, Hard: unlimited}, Registers: bytesOf(unlimited),
 			Wanted: &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
+			Fix: "rdma-spec repair ml/train-0",
 		},
 		Runtime: cri.Identity{Name: "containerd", Socket: "/run/containerd/containerd.sock"}, OpenFiles: both(1 << 20),
-		RDMA: true, Bounding: []string{spec.CapIPCLock}, Fix: node.Fix{Text: "rdma-spec repair ml/train-0"},
+		RDMA: true, Bounding: []string{spec.CapIPCLock},
 		Inside: process.Inside{User: 1000, Known: true, SharedMem: bytesOf(8 << 30),
 			Image: process.Image{LibVerbs: "/usr/lib64/libibverbs.so.1", Providers: providers("mlx5", "rxe")}},
 	}

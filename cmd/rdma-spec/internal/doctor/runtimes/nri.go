@@ -148,7 +148,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			found = append(found, doctor.Fault("plugin "+name,
 				fmt.Sprintf("The runtime launches /%s, which can set the same limit or add the same devices as nri-rdma.", file),
 				"rm /"+file+" && "+restartRuntime(forPods(v))).Disruptive(
-				"pod annotations for this plugin no longer have an effect", "kubectl get pods -A -o yaml | grep nri"))
+				"Pod annotations for this plugin no longer have an effect.", "kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
 	running := 0

@@ -58,7 +58,7 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 	f := doctor.Fault(object, text, fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod))
 	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
 		return f.Disruptive("RDMA containers that start in the few seconds before the new pod is registered lack "+
-			"the raised memlock",
+			"the raised memlock.",
 			"kubectl get pods -A -o wide | grep -e Pending -e ContainerCreating")
 	}
 	return f.Command()
