@@ -56,7 +56,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"NRI mode of the GPU Operator", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "cdi.nriPluginEnabled=true"},
 	{"after an update again", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "doctor --only configuration-kept"},
 	{"kernel upgrade, mofed.wait", "guide-gpu-cluster.md", "After a kernel upgrade", "network.nvidia.com/operator.mofed.wait=true"},
-	{"a patch is overwritten", "guide-gpu-cluster.md", "After a kernel upgrade", "If Helm or Argo CD created the policy, set the tolerations in the chart or the application, because both tools overwrite a patch"},
+	{"a patch is overwritten", "guide-gpu-cluster.md", "After a kernel upgrade", "If Helm or Argo CD created the policy, set the tolerations in the chart or the application, because either tool would overwrite a patch"},
 	{"DKMS: the driver is well", "guide-gpu-cluster.md", "After a kernel upgrade", "check the operator, not the card"},
 	{"taint, cordon", "guide-gpu-cluster.md", "After a kernel upgrade", "node.kubernetes.io/unschedulable"},
 	{"SIGSEGV of vLLM", "guide-gpu-cluster.md", "Run vLLM on two nodes", "SIGSEGV"},

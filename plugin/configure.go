@@ -34,7 +34,8 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	unseen := p.confirmable(runtime)
 	p.confirms.Store(unseen == nil)
 	if p.StoredSpecs != nil && p.specs() == nil {
-		p.warnOnce("RDMA containers get their memlock and devices, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime))
+		p.warnOnce("RDMA containers get their memlock and devices, but no CAP_IPC_LOCK, because " +
+			withoutStoredSpecs(runtime))
 	}
 	if most := p.budget(); most < p.Budget {
 		p.Log.Warnf("--budget %s is lowered to %s: the runtime waits only %s for a plugin's response", p.Budget, most,
@@ -97,10 +98,10 @@ const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 
 func withoutStoredSpecs(runtime string) string {
 	const inPod = "request IPC_LOCK in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {
-		return "CRI-O has no API to change a container's spec; " + inPod +
-			"; or, to grant IPC_LOCK to every container on the node, create the file " +
-			"/etc/crio/crio.conf.d/91-rdma-ipc-lock.conf with the following line, which replaces CRI-O's list of " +
-			"default capabilities: " + crioLine
+		return "CRI-O has no API for changing a container's spec: " + inPod +
+			". Alternatively, to grant IPC_LOCK to every container on the node, create the file " +
+			"/etc/crio/crio.conf.d/91-rdma-ipc-lock.conf with this line, which replaces CRI-O's default " +
+			"capabilities: " + crioLine
 	}
-	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)
+	return fmt.Sprintf("%s has no known API for changing a container's spec: %s", runtime, inPod)
 }

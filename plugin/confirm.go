@@ -91,7 +91,7 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 	switch {
 	case o.lacks.Memlock != 0:
 		f.reportUnconfirmed(log, fmt.Errorf("the container's memlock is %s", o.memlock),
-			"to raise the memlock, run rdma-spec repair")
+			"to raise memlock, run rdma-spec repair")
 		return
 	case len(o.lacks.Devices) > 0:
 		f.reportUnconfirmed(log, fmt.Errorf("the container lacks %s", o.lacks.DeviceNames()),
@@ -181,7 +181,7 @@ func (f *confirmer) reportAnswered(log logrus.FieldLogger, grant spec.Grant) {
 func (f *confirmer) cannotConfirm(cause error) {
 	if !f.unseenLogged.Swap(true) {
 		f.log.WithError(cause).Warn("cannot confirm the grants of RDMA containers, so the plugin logs \"answered\" instead " +
-			"of \"adjusted\"; without access to containerd's socket, the plugin cannot grant CAP_IPC_LOCK")
+			"of \"adjusted\" (without containerd's socket, it cannot grant CAP_IPC_LOCK either)")
 	}
 }
 
@@ -189,14 +189,14 @@ func (f *confirmer) cannotConfirm(cause error) {
 // grant.
 func (f *confirmer) reportUnconfirmed(log logrus.FieldLogger, err error, next string) {
 	f.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
-	log.WithError(err).Warn("not confirmed: the container might lack part of its grant; " + next)
+	log.WithError(err).Warn("not confirmed, so the container might lack part of its grant: " + next)
 }
 
 // nextStep returns instructions for an administrator after an unconfirmed grant.
 func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
-		return "processes that are started later with exec get the missing part; recreate the pod if " +
-			"processes that are already running need the missing part, too"
+		return "processes that are started later with exec get the missing part; if the running processes also need it, " +
+			"recreate the pod"
 	}
 	return "run rdma-spec status, then recreate the pod or run rdma-spec repair; if this warning recurs because " +
 		"containerd is slow, increase plugin_request_timeout in containerd's configuration"

@@ -136,8 +136,8 @@ func TestConfirm(t *testing.T) {
 		{name: "late, and opted out", annotation: "false", plain: true, other: &another{cdi: cdiName},
 			want: stored{before, 0}, says: []string{"level=info", "left alone: opted out"}},
 		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &another{cdi: cdiName},
-			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "the policy refuses " +
-				"the container, but the container is running", "reason=memory-limit"}},
+			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "a container that the " +
+				"policy refuses is running", "reason=memory-limit"}},
 		{name: "late, and named by the pod's author", plain: true, other: &another{cdi: cdiName}, device: cdiName,
 			want: stored{before, 0}, says: []string{"level=info", "left alone", "nvidia.cdi.k8s.io/pod"}},
 		{name: "late, and privileged", plain: true, other: &another{cdi: cdiName}, privileged: true, want: stored{before, 0}},

@@ -66,6 +66,6 @@ func (p *Plugin) Alive() error {
 	case <-decided:
 		return nil
 	case <-time.After(aliveWithin):
-		return fmt.Errorf("the plugin did not decide about a container within %s", aliveWithin)
+		return fmt.Errorf("the plugin did not make a decision about a container within %s", aliveWithin)
 	}
 }

@@ -108,13 +108,12 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 	}
 	if count > 0 {
 		p.Log.WithField("containers", count).Warnf("running RDMA containers (%s) have a lower memlock than the "+
-			"policy grants, because they were created without this plugin or under another policy; to raise their memlock, "+
-			"run: %s",
-			firstOf(named, count), p.Raise)
+			"current policy grants, because they were created without this plugin or under another policy: to raise their "+
+			"memlock, run %s", firstOf(named, count), p.Raise)
 	}
 	if unknown != nil {
-		p.Log.WithError(unknown).Warn("the memlock of some running RDMA containers is unknown: to compare these containers " +
-			"with the policy, run rdma-spec status on the node")
+		p.Log.WithError(unknown).Warn("the memlock of some running RDMA containers is unknown: to compare them with the " +
+			"policy, run rdma-spec status on the node")
 	}
 	p.below.Store(&count) // stored last, so that the log is complete once the number is visible
 }

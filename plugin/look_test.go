@@ -101,9 +101,9 @@ func TestLook(t *testing.T) {
 	runtime.SetExisting(existing)
 	below, log := looks(t, runtime, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
 		Limits: limits.On(kernel), StoredSpecs: unusedSpecs{}, RunningSpecs: &someSpecs{texts: texts}})
-	if below != "4" || strings.Count(log.String(), "a lower memlock than the policy grants") != 1 ||
+	if below != "4" || strings.Count(log.String(), "a lower memlock than the current policy grants") != 1 ||
 		!strings.Contains(log.String(), "default/pod container low-c and 1 more) have a lower memlock ") ||
-		!strings.Contains(log.String(), "to raise their memlock, run: rdma-spec repair") {
+		!strings.Contains(log.String(), "to raise their memlock, run rdma-spec repair") {
 		t.Errorf("%s below; the log says:\n%s", below, log)
 	}
 }
@@ -129,7 +129,7 @@ func TestLook_Bounded(t *testing.T) {
 	specs := &failingSpecs{}
 	below, log := looks(t, runtime, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
 		StoredSpecs: unusedSpecs{}, RunningSpecs: specs})
-	if below != "0" || specs.reads != lookSpecsMost || strings.Count(log.String(), "is unknown: to compare these containers "+
+	if below != "0" || specs.reads != lookSpecsMost || strings.Count(log.String(), "is unknown: to compare them "+
 		"with the policy, run rdma-spec status") != 1 {
 		t.Errorf("%s below after %d reads; the log says:\n%s", below, specs.reads, log)
 	}

@@ -59,7 +59,8 @@ func newMetrics() *metrics {
 			"Container creations that the plugin refused, by reason. "+
 				"The kubelet retries each creation until it succeeds.",
 			"reason"),
-		duration: histogram("request_duration_seconds", "Time that the plugin takes to decide about a container."),
+		duration: histogram("request_duration_seconds",
+			"Time that the plugin takes to decide what to grant a container."),
 		unknown: counter("unknown_resources_total",
 			"Containers that got a reduced grant or no grant because the kubelet did not report their resources.",
 		).WithLabelValues(),
@@ -67,8 +68,8 @@ func newMetrics() *metrics {
 			"Containers that got no grant because the kubelet did not respond to a query for their resources.",
 		).WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"Unusable HCAs, and HCAs without an ACTIVE port, that the plugin did not grant to a container that requested "+
-				"all HCAs.",
+			"HCAs that the plugin did not grant to a container that requested all HCAs, because the HCAs were unusable "+
+				"or had no ACTIVE port.",
 		).WithLabelValues(),
 		authored: counter("authors_devices_total",
 			"Containers that the plugin did not adjust, because the pod's author might have chosen the verbs device "+
@@ -76,12 +77,11 @@ func newMetrics() *metrics {
 		grants: counter("grants_total",
 			"Grants, by result: confirmed; raised (memlock was lower than the grant, and the plugin raised it); "+
 				"late (the verbs device appeared after the plugin's response); "+
-				"refused_late (the verbs device appeared after the plugin's response, "+
-				"and the policy would have refused the container, which already exists); "+
+				"refused_late (late, but the policy would have refused the container, which already exists); "+
 				"unconfirmed (the container might lack part of its grant); "+
 				"answered (the plugin responded, but cannot confirm the grant).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
-			"Time that the confirmation of a grant adds to the creation of a container."),
+			"Time that confirming a grant adds to the creation of a container."),
 		configValid: gauge("config_valid",
 			"1 if the configuration that the plugin read last is in force; 0 if that configuration is invalid."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "Time when the configuration in force was loaded."),
@@ -107,7 +107,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		Flag("waiting", "1 while this process is waiting to take over the connection of a registered process.",
 			nil, p.registration.Behind),
 		Flag("registration_paused",
-			"1 while the plugin is waiting for several minutes before it tries to register again, "+
+			"1 while the plugin waits several minutes before it tries to register again, "+
 				"because the runtime closed the connection during two registrations in a row.",
 			nil, p.registration.Paused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -42,7 +42,7 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	switch {
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
-		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses the container, but the container is " +
+		log.WithField("reason", decision.Refusal.Cause).Error("a container that the policy refuses is " +
 			"running, because " + cameLate + ": " + decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil

@@ -80,8 +80,8 @@ func TestConfirm_FailedEdit(t *testing.T) {
 func TestConfigure_NoStoredSpecs(t *testing.T) {
 	root := hcatest.V100(t)
 	for runtime, says := range map[string][]string{
-		"cri-o":      {"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine},
-		"podman":     {"no CAP_IPC_LOCK: podman has no known API"},
+		"cri-o":      {"no CAP_IPC_LOCK, because CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine},
+		"podman":     {"no CAP_IPC_LOCK, because podman has no known API"},
 		"containerd": nil,
 	} {
 		t.Run(runtime, func(t *testing.T) {

@@ -69,7 +69,7 @@ func TestCreateContainer_asksKubelet(t *testing.T) {
 			kubelet: &fakeKubelet{names: []string{"openshift.io/mlxnics"}, devices: []string{"0000:5e:00.0"}},
 			says:    "left alone: the pod has been allocated "},
 		"nobody knows of the pod": {pod: podIn("web", "true"), kubelet: silent, says: "refused",
-			refusing: "the kubelet retries the creation"},
+			refusing: "the kubelet's retries also fail"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.kubelet.asked = nil

@@ -71,9 +71,8 @@ func (p *Plugin) startableBy(runtime int) spec.Limit {
 	}
 	if most.Finite() {
 		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime cannot raise limits, " +
-			"because it lacks CAP_SYS_RESOURCE in the node's user namespace; the policy's memlock is lowered so that " +
-			"containers can start: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime the capability, " +
-			"and then restart the runtime")
+			"so the policy's memlock is lowered to let containers start: set LimitMEMLOCK=infinity in the runtime's unit, " +
+			"or give the runtime CAP_SYS_RESOURCE in the node's user namespace, and then restart the runtime")
 	}
 	return most
 }

@@ -108,7 +108,7 @@ func TestStartable_RuntimeMayNotRaise(t *testing.T) {
 		}
 	}
 	if _, err := runtime.Create(t.Context(), podIn("ml", "{memlock: 1Gi}"), verbsContainer(t, p.root)); err == nil ||
-		!strings.Contains(err.Error(), "no container with more than 8Mi can start") {
+		!strings.Contains(err.Error(), "no container with a memlock above 8Mi can start") {
 		t.Errorf("the annotation's own number: %v", err)
 	}
 	if len(asked) != 1 || asked[0] != os.Getpid() { // NRI's side runs in this process

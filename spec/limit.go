@@ -64,7 +64,7 @@ func ParseLimit(text string) (Limit, error) {
 	case quantity.Sign() <= 0:
 		return fail("%q is not positive", text)
 	case quantity.CmpInt64(math.MaxInt64) >= 0: // the parser returns MaxInt64 for some larger values
-		return fail("%q is not less than 8Ei", text)
+		return fail("%q is too large (8Ei or more)", text)
 	case quantity.CmpInt64(quantity.Value()) != 0: // Value rounds up
 		return fail("%q is not a whole number of bytes", text)
 	}

@@ -111,7 +111,7 @@ func (o *options) noPlugin() error {
 		where += " on a node with " + o.selector
 	}
 	return fmt.Errorf("no pod of the nri-rdma DaemonSet is running in %s: use --namespace or "+
-		"--all-namespaces; to install the plugin, see %s", where, docs.Site+"install")
+		"--all-namespaces, or install the plugin (%s)", where, docs.Site+"install")
 }
 
 // noNode returns the error for a node that does not exist in the cluster.

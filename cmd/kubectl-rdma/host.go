@@ -42,8 +42,8 @@ const (
 const aboutThePod = `The command creates a pod on the node to run rdma-spec. The pod uses the
 image, the pull secrets, and the tolerations of the nri-rdma DaemonSet. The pod is privileged, uses
 the node's PID namespace and network, and mounts the node's files read-only under /host. The
-command deletes the pod at the end, even after an interrupt. Anyone who is allowed to create such a
-pod can become root on the node.`
+command deletes the pod before it exits, even after an interrupt. Anyone who is allowed to create
+such a pod can become root on the node.`
 
 // hostFlags adds the flags of a command that creates a pod.
 func (o *options) hostFlags(f *pflag.FlagSet) {
@@ -76,8 +76,8 @@ func (o *options) repair() *cobra.Command {
 		Use:   "repair NODE [NAMESPACE/POD…]",
 		Short: "Raise the memlock of running RDMA containers on a node",
 		Long: `Raise the locked-memory limit (memlock) of the RDMA containers on a node, or in the named pods, to
-the limit that the policy in force on the node grants. The command does not restart processes or
-lower limits.
+the limit that the policy in force on the node grants. The command neither restarts processes nor
+lowers limits.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma repair node-1 --dry-run
@@ -238,8 +238,8 @@ func mayNot(err error, namespace string) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w: the command needs the verbs create, get, and delete for pods, and create and get for "+
-		"pods/exec, in namespace %s; anyone with these permissions can become root on the nodes", err, namespace)
+	return fmt.Errorf("%w: the command needs permission to create, get, and delete pods, and to create and get "+
+		"pods/exec, in namespace %s (anyone with these permissions can become root on the nodes)", err, namespace)
 }
 
 // whyNotRunning returns the reason why the pod is not running, from an error after a timeout.

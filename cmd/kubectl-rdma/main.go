@@ -53,18 +53,18 @@ func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
-		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. The status,
-doctor, and devices commands call rdma-spec in the pods of the nri-rdma DaemonSet. If a node
-with an RDMA resource, or a node that the DaemonSet selects, does not respond, the commands list
-the node on standard error. The resources and why commands query only the API server. The explain
-and config commands do not need a cluster.
+		Long: `Check RDMA on all nodes of a cluster, or on the nodes that you name, and check pod manifests. The
+status, doctor, and devices commands call rdma-spec in the pods of the nri-rdma DaemonSet. On
+standard error, these commands list each unresponsive node that has an RDMA resource or that the
+DaemonSet selects. The resources and why commands query only the API server. The explain and config
+commands do not need a cluster.
 
 The repair, collect, and doctor --host commands create a pod that sees the entire node, run
-rdma-spec in it, and delete the pod.
+rdma-spec in this pod, and then delete the pod.
 
 The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, the exit
-status is 1 if a problem was found, 3 if some checks were not possible on a node, and 0 if no
-problem was found.`,
+status is 1 if a problem was found. If no problem was found, the exit status is 3 if some checks
+were not possible on a node, and 0 if all checks were possible.`,
 		Version:            version,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -81,12 +81,12 @@ problem was found.`,
 		statusView)
 	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers whose state is ok")
 	status.Flags().BoolVar(&o.outside, "outside", false, "list only containers and processes that use RDMA outside "+
-		"the policy, such as privileged pods")
+		"the policy, such as those of privileged pods")
 	doctor := o.onNodes("doctor", "Find RDMA faults on all nodes", doctorView)
 	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find no fault, and checks that are "+
 		"not possible in a pod")
 	o.addHostFlag(doctor)
-	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
+	devices := o.onNodes("devices", "List the HCAs on all nodes, with their ports", devicesView)
 	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
 		o.inCluster(cmd)
 		root.AddCommand(cmd)

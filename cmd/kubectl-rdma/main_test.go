@@ -134,8 +134,8 @@ func TestMayNot(t *testing.T) {
 	s.says[""] = says{stdout: wellStatus}
 	s.sets[0].Status.DesiredNumberScheduled = 5
 	s.may = func(r *http.Request) bool { return !strings.HasSuffix(r.URL.Path, "/nodes") }
-	if got := s.rdma(t, "status"); got.status != 3 || got.stderr != "kubectl rdma: cannot find the nodes that lack a pod of the DaemonSet, "+
-		"or that have an RDMA resource but no plugin: cannot list nodes: you may not: nodes\nkubectl rdma: 3 of 5 nodes responded\n" {
+	if got := s.rdma(t, "status"); got.status != 3 || got.stderr != "kubectl rdma: cannot determine which nodes lack a pod of the DaemonSet, "+
+		"or have an RDMA resource but no plugin: cannot list nodes: you may not: nodes\nkubectl rdma: 3 of 5 nodes responded\n" {
 		t.Errorf("%+v", got)
 	}
 	s = fleet(5 * atOnce)
@@ -149,7 +149,7 @@ func TestMayNot(t *testing.T) {
 		return true
 	}
 	got := s.rdma(t, "status")
-	const role = "the chart's execRole.enabled value creates the nri-rdma-exec Role in namespace rdma-spec"
+	const role = "set the chart's execRole.enabled value, and bind the nri-rdma-exec Role in namespace rdma-spec"
 	if got.status != 3 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, role) || refused.Load() > 3*atOnce {
 		t.Errorf("%d execs were refused: %+v", refused.Load(), got)
 	}

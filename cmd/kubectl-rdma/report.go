@@ -64,8 +64,8 @@ func (r *report) write(answers <-chan answer) error {
 			case !more:
 				return r.end()
 			case apierrors.IsForbidden(a.err):
-				return fmt.Errorf("%w: the chart's execRole.enabled value creates the nri-rdma-exec Role in namespace %s; this "+
-					"Role grants the permission, and anyone with the Role can become root on the nodes", a.err,
+				return fmt.Errorf("%w: to grant the permission, set the chart's execRole.enabled value, and bind the "+
+					"nri-rdma-exec Role in namespace %s (anyone with this Role can become root on the nodes)", a.err,
 					r.of.pods[a.Node].Namespace)
 			}
 			if err := r.add(a); err != nil {
@@ -154,7 +154,7 @@ func (r *report) end() error {
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)
 	if r.of.unlisted != nil && !r.named {
-		fmt.Fprintf(r.notes, "kubectl rdma: cannot find the nodes that lack a pod of the DaemonSet, or that have an RDMA "+
+		fmt.Fprintf(r.notes, "kubectl rdma: cannot determine which nodes lack a pod of the DaemonSet, or have an RDMA "+
 			"resource but no plugin: %s\n", plain(r.of.unlisted.Error()))
 	}
 	fmt.Fprintf(r.notes, "kubectl rdma: %d of %s responded\n", answered, cli.Counted(all, "node", "nodes"))

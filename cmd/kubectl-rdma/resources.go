@@ -126,8 +126,7 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 	for _, h := range all {
 		switch {
 		case h.Capacity == 0:
-			h.Stale = "no device plugin offers the resource: start a device plugin that offers it, or remove the resource " +
-				"from the node's status"
+			h.Stale = "no device plugin offers the resource: start one that does, or remove the resource from the node's status"
 		case h.Allocatable == 0:
 			h.Stale = "the resource's device plugin is not running, or has no healthy devices: check the plugin's pod " +
 				"on the node"

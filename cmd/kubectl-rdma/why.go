@@ -38,7 +38,7 @@ func (o *options) why() *cobra.Command {
 		AddFlags: func(f *pflag.FlagSet) {
 			f.StringVarP(&q.container, "container", "c", "", "read only the log of the container with this `NAME`")
 			f.BoolVarP(&q.previous, "previous", "p", false, "read the logs of the containers' previous runs")
-			f.StringVar(&q.config, "config", "", "explain the spec with this configuration `FILE` instead of the "+
+			f.StringVar(&q.config, "config", "", "explain the pod's spec with this configuration `FILE` instead of the "+
 				"built-in defaults")
 			o.connectionFlags(f, false)
 			namespace := f.Lookup("namespace")
@@ -96,8 +96,8 @@ func (c *cluster) podNamed(namespace, name string) (pod corev1.Pod, err error) {
 		err = fmt.Errorf("%w: the why command needs permission to get pods and pods/log, and to list events, in "+
 			"namespace %s", err, namespace)
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w in namespace %s: set the pod's namespace with -n; to read a file, use -f; to look up a "+
-			"message, put it in quotes", err, namespace)
+		err = fmt.Errorf("%w in namespace %s: use -n for another namespace, -f for a file, or quotes "+
+			"around a message", err, namespace)
 	}
 	return pod, err
 }
@@ -130,7 +130,8 @@ func stateOf(pod corev1.Pod) []string {
 			now += ", previously: " + exitText(s.LastTerminationState.Terminated)
 		}
 		if s.RestartCount > 0 {
-			now += ", restarted " + cli.Counted(int(s.RestartCount), "time", "times") + "; --previous reads the previous log"
+			now += ", restarted " + cli.Counted(int(s.RestartCount), "time", "times") +
+				" (to read the previous log, use --previous)"
 		}
 		all = append(all, s.Name+": "+now)
 	}

@@ -138,7 +138,7 @@ func TestWhyPodCannotRead(t *testing.T) {
 		status        int
 		says          string
 	}{
-		{"", "why gone -n ml", 3, "in namespace ml: set the pod's namespace with -n"},
+		{"", "why gone -n ml", 3, "in namespace ml: use -n for another namespace"},
 		{"", "why healthy", 3, "not found in namespace default"},
 		{"", "why healthy -n ml -c gone", 2, "the pod's containers are init, main"},
 		{"", "why", 2, "specify exactly one source"},

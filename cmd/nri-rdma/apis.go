@@ -37,7 +37,7 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 		beside: specs(besideBudget, "until the API responds, the plugin does not compare running containers with the policy"),
 		resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, OnChange: logBreaker(log,
 			"the kubelet's pod resources API", "until the API responds, the plugin refuses RDMA containers that a rule "+
-				"with resources might match, and grants nothing to containers without another signal")}),
+				"with resources might match, and grants nothing to containers whose only signal might be a resource")}),
 	}
 }
 
@@ -58,7 +58,7 @@ func (a apis) collectors() []prometheus.Collector {
 func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool) {
 	return func(open bool) {
 		if open {
-			log.Warnf("%s failed %d times in a row: calls to the API pause for %s, so that no container waits for the API; %s",
+			log.Warnf("%s failed %d times in a row, so calls to it are paused for %s: %s",
 				api, breaker.Failures, breaker.OpenFor, consequence)
 			return
 		}

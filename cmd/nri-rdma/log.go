@@ -63,7 +63,7 @@ func (l *patientLog) write() {
 			l.lost.Add(1)
 		} else if lost := l.lost.Swap(0); lost > 0 {
 			// an error here loses only the count
-			_, _ = fmt.Fprintf(l.to, "nri-rdma: number of log lines lost while the log could not be written: %d\n", lost)
+			_, _ = fmt.Fprintf(l.to, "nri-rdma: log lines lost while the log could not be written: %d\n", lost)
 		}
 	}
 }

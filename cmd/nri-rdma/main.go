@@ -104,14 +104,14 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.index, "index", "90", "the plugin's two-digit index; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.handover, "handover", "",
-		"let a new process take over the running process's connection through this `DIR`, so that the runtime does "+
-			"not notice the change; off by default")
+		"hand the connection over to a new process through this `DIR`, so that the runtime does not notice the change; "+
+			"off by default")
 	f.StringVar(&o.http, "http", "",
 		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+
 			"default")
 	f.StringVar(&o.metrics, "http-registered", "",
-		"once the plugin is registered, also serve the --http paths at this `ADDR`; use this flag for upgrades with host "+
-			"networking, where the old and new processes run at the same time; off by default")
+		"once the plugin is registered, also serve the --http paths at this `ADDR` (for upgrades with host networking, "+
+			"during which the old and new processes run at the same time); off by default")
 	f.StringVar(&o.ready, "ready", "", "check whether the nri-rdma process that listens on this Unix `SOCKET` "+
 		"(its --http address) is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
@@ -123,9 +123,8 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; the default is "+
 		podresources.DefaultSocket+" under the root directory")
 	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget,
-		"the maximum total time for which the creation of a container waits for the kubelet and for the first inventory of "+
-			"HCAs; never more than three quarters of the runtime's timeout for plugins; increase this value only if the node "+
-			"is slow")
+		"the maximum total time that a container's creation waits for the kubelet and the first inventory of HCAs, "+
+			"capped at three quarters of the runtime's timeout for plugins; increase this time only if the node is slow")
 	f.BoolVar(&o.validate, "validate", false,
 		"run as a second process that changes nothing, but refuses RDMA containers that would start without their grant")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning, or error")

@@ -215,7 +215,7 @@ func TestPatientLog_countsLostLines(t *testing.T) {
 		text := <-got
 		whole := regexp.MustCompile(`(?m)^line \d+ x{100}$`).FindAllString(text, -1)
 		lost := 0
-		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: number of log lines lost.*: (\d+)$`).FindAllStringSubmatch(text,
+		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: log lines lost.*: (\d+)$`).FindAllStringSubmatch(text,
 			-1) {
 			n, err := strconv.Atoi(told[1])
 			must.Succeed(t, err)

@@ -126,7 +126,7 @@ func newManCommand(root *cobra.Command) *cobra.Command {
 // commands in the pods. The pods' image contains no other program that keeps running.
 func newSleepCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "sleep DURATION", Short: "Wait for DURATION, and exit", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "sleep DURATION", Short: "Wait for DURATION, then exit", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			long, err := time.ParseDuration(args[0])
 			if err != nil {

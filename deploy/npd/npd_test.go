@@ -189,7 +189,7 @@ func TestNPDConditions(t *testing.T) {
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
 	if got := c.run(t, program,
-		empty)["RDMAContainerProblem"]; got != "Unknown: not checked: containers; for the reasons, see the results" {
+		empty)["RDMAContainerProblem"]; got != "Unknown: not checked: containers (for the reasons, see the results)" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

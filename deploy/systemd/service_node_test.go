@@ -71,7 +71,7 @@ func testService(t *testing.T) {
 		t.Errorf("systemd does not know that the service is ready:\n%s", got)
 	}
 	wantRDMA(ctx, t, ctrd)
-	awaitLog(t, pluginLog, "a lower memlock than the policy grants", 1)
+	awaitLog(t, pluginLog, "a lower memlock than the current policy grants", 1)
 	testDoctorService(t)
 
 	systemd.Manage(t, "reload", "nri-rdma")

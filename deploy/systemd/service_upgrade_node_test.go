@@ -34,7 +34,7 @@ var upgrades = flag.Int("upgrades", 2, "how often to restart the service beside 
 
 const (
 	handedOver = "handed over the runtime connection to the next process"
-	tookOver   = "took over the connection to the runtime without the runtime noticing"
+	tookOver   = "took over the runtime connection from the previous process"
 
 	// What the runtimes say of a plugin that registers, and of one that is gone.
 	connected    = `plugin \"90-rdma\" connected and synchronized`

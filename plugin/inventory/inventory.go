@@ -33,8 +33,8 @@ const (
 )
 
 // neverResponded explains why the state of an HCA that has not responded is unknown.
-const neverResponded = "the HCA has not responded yet, because it was found only a moment ago, or because it " +
-	"hangs: see the kernel log"
+const neverResponded = "the HCA has not responded yet: it was found only a moment ago, or it is hung " +
+	"(to find out which, read the kernel log)"
 
 // notWanted explains why the state of an HCA that the policy does not need is unknown. A node can have thousands of
 // HCAs, so the plugin reads only the HCAs that it needs.

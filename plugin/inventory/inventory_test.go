@@ -114,7 +114,7 @@ func follow(t *testing.T, i *Inventory, f *fake) (changed chan<- struct{}) {
 func lines(hook *logtest.Hook) []string {
 	var all []string
 	for _, e := range hook.AllEntries() {
-		what, _, _ := strings.Cut(e.Message, ":")
+		what, _, _ := strings.Cut(e.Message, ", so ")
 		all = append(all, fmt.Sprintf("%s %v %s", e.Level, e.Data["hca"], what))
 	}
 	return all
@@ -216,7 +216,7 @@ func TestInventory_sickHCA(t *testing.T) {
 				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that are waiting for a response; "+
 					"at most one for each HCA.\n"+
 					"# TYPE nri_rdma_hca_reads_outstanding gauge\nnri_rdma_hca_reads_outstanding 1\n"+
-					"# HELP nri_rdma_hca_age_seconds Time since the HCA last responded or, if the HCA never responded, "+
+					"# HELP nri_rdma_hca_age_seconds Time since the HCA last responded or, if it never responded, "+
 					"since the first read.\n"+
 					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} "+
 					"%v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",

@@ -14,7 +14,7 @@ var (
 	portActive = prometheus.NewDesc("nri_rdma_hca_port_active",
 		"1 if the port of the HCA was ACTIVE when the HCA last responded.", []string{"hca", "port", "link_layer"}, nil)
 	age = prometheus.NewDesc("nri_rdma_hca_age_seconds",
-		"Time since the HCA last responded or, if the HCA never responded, since the first read.", []string{"hca"}, nil)
+		"Time since the HCA last responded or, if it never responded, since the first read.", []string{"hca"}, nil)
 	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding",
 		"Reads that are waiting for a response; at most one for each HCA.", nil, nil)
 )

@@ -176,7 +176,7 @@ func (i *Inventory) keepResponse(k *known, h hca.HCA, parts hca.Parts) {
 		}
 		k.logged = true
 		if !logged {
-			log.Warnf("the HCA responds with an error: %s; %s; see the kernel log", why, then)
+			log.WithField("error", why).Warnf("the HCA responds with an error, so %s: see the kernel log", then)
 		}
 	} else {
 		i.unpublished = i.unpublished || !reflect.DeepEqual(k.hca, h)
@@ -207,9 +207,9 @@ func (i *Inventory) logSilent() {
 		k.logged = true
 		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.responded).Round(time.Millisecond)})
 		if k.hca.Unread == "" {
-			log.Warn("the HCA does not respond: the plugin uses the HCA's last response; see the kernel log")
+			log.Warn("the HCA does not respond, so the plugin uses the last response: see the kernel log")
 		} else {
-			log.Warn("the HCA has never responded: the plugin refuses containers that request all HCAs; see the kernel log")
+			log.Warn("the HCA has never responded, so the plugin refuses containers that request all HCAs: see the kernel log")
 		}
 	}
 }

@@ -38,7 +38,7 @@ var (
 	// ErrGone means that a process has ended.
 	ErrGone = errors.New("the process has ended")
 	// ErrThread means that a process has ended and its ID was reused for a thread.
-	ErrThread = fmt.Errorf("%w: a thread now has the process's ID", ErrGone)
+	ErrThread = fmt.Errorf("%w: a thread now has its ID", ErrGone)
 )
 
 // Processes reads and changes a node's processes.

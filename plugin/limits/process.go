@@ -86,8 +86,8 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 	if err == nil || errors.Is(err, ErrGone) {
 		return ErrGone
 	}
-	return fmt.Errorf("the limit of process %d was raised by mistake, because the process reused the ID of a process "+
-		"that had ended; the limit cannot be restored from %s to %s: %w", pid, given.Soft, former.Soft, err)
+	return fmt.Errorf("the limit of process %d was raised by mistake, because its ID previously belonged to another "+
+		"process: cannot restore the limit from %s to %s: %w", pid, given.Soft, former.Soft, err)
 }
 
 // Belongs reports whether a process belongs to the container with the given ID.

@@ -64,7 +64,7 @@ type Client struct {
 	answers *cache.LRUExpireCache // values of type answer, by sandbox
 	flights singleflight.Group
 	breaker *breaker.Breaker[answer]
-	getless atomic.Bool // the kubelet does not serve Get, so List is called directly
+	getless atomic.Bool // the kubelet does not support Get, so List is called directly
 }
 
 // New returns a client that has not connected yet.
@@ -136,11 +136,11 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet for a pod. If the kubelet does not serve Get, lookUp asks for the list of all pods. If the
+// lookUp asks the kubelet for a pod. If the kubelet does not support Get, lookUp asks for the list of all pods. If the
 // breaker is open, lookUp returns an error.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
 	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // the node has no kubelet
-		return nil, fmt.Errorf("%w: the directory of %s does not exist", policy.ErrNoKubelet, c.Socket)
+		return nil, fmt.Errorf("%w: the parent directory of %s does not exist", policy.ErrNoKubelet, c.Socket)
 	}
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
@@ -160,7 +160,7 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 	})
 	if errors.Is(err, breaker.ErrOpen) {
 		return nil, fmt.Errorf("%d lookups in a row failed, so lookups pause for %s: find out why the kubelet does "+
-			"not serve %s", breaker.Failures, breaker.OpenFor, c.Socket)
+			"not respond on %s", breaker.Failures, breaker.OpenFor, c.Socket)
 	}
 	return a, err
 }

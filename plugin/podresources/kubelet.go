@@ -27,10 +27,10 @@ const (
 	longestPause = 80 * time.Millisecond
 )
 
-// errNoGet means that the kubelet does not serve Get. Before Kubernetes 1.34, Get is off by default.
-var errNoGet = errors.New("the kubelet does not serve the Get call")
+// errNoGet means that the kubelet does not support Get. Before Kubernetes 1.34, Get is off by default.
+var errNoGet = errors.New("the kubelet does not support the Get call")
 
-// get asks the kubelet for one pod. The error is errNoGet if the kubelet does not serve Get.
+// get asks the kubelet for one pod. The error is errNoGet if the kubelet does not support Get.
 func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
 	var response podresources.GetPodResourcesResponse
 	err := call(ctx, conn, podresources.PodResourcesLister_Get_FullMethodName,
@@ -95,7 +95,7 @@ func explain(err error) error {
 	case codes.DeadlineExceeded:
 		return errors.New("the kubelet did not respond in time")
 	case codes.ResourceExhausted:
-		return fmt.Errorf("the kubelet refuses the request, because it receives too many requests or the response "+
+		return fmt.Errorf("the kubelet refuses the request, because there are too many requests or the response "+
 			"is too large: %s", s.Message())
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))

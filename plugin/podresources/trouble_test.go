@@ -66,7 +66,7 @@ func TestNames_budget(t *testing.T) {
 			"time", waits: true},
 		"is asked too often all the time": {
 			kubelet: answers(status.Error(codes.ResourceExhausted, "rejected by limit")),
-			fails:   "the kubelet refuses the request, because it receives too many requests", waits: true,
+			fails:   "the kubelet refuses the request, because there are too many requests", waits: true,
 		},
 		"fails": {kubelet: answers(status.Error(codes.Internal, "out of order")), fails: "out of order"},
 	} {

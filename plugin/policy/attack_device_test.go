@@ -39,7 +39,7 @@ func deviceAttacks() []attack {
 		// where nothing may be injected
 		{guard: "inject-namespace", name: "hca-by-resource",
 			container: guest("{devices: all}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
-			refused:   CauseNamespace, says: "does not allow them to be injected"},
+			refused:   CauseNamespace, says: "which the policy does not allow to be injected"},
 		{guard: "inject-namespace", name: "hca-by-name",
 			container: guest("{devices: [mlx5_0]}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
 			refused:   CauseNamespace},
@@ -74,7 +74,7 @@ func deviceAttacks() []attack {
 		{guard: "all-not-held", name: "all-for-one-container-elsewhere", refused: CauseCeiling,
 			container: own("{devices: all}", heldVerbs(2)).with(func(c *subject) { c.Namespace = "web" })},
 		{guard: "not-held", name: "another-hca-than-the-one-held", container: author("{devices: [mlx5_1]}", heldVerbs(0)),
-			refused: CauseCeiling, says: "so no devices are injected"},
+			refused: CauseCeiling, says: "which cannot be injected because the container already has other verbs devices"},
 		{guard: "not-held", name: "another-hca-beside-the-one-held", container: author("{devices: [mlx5_0, mlx5_1]}",
 			heldVerbs(0)), refused: CauseCeiling, says: `HCA "mlx5_1"`},
 		{guard: "not-held", name: "hca-by-name-elsewhere", container: guest("{devices: [mlx5_0]}",

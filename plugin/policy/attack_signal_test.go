@@ -216,7 +216,7 @@ func ceilingAttacks() []attack {
 			container: limited(0, held("{memlock: memory-limit}")), refused: CauseMemoryLimit},
 		{guard: "startable", name: "more-than-the-runtime-can-start", config: "inject: {namespaces: [ml-*]}",
 			node: startable(1 << 30), container: author("{memlock: 1073741825, devices: none}"), refused: CauseCeiling,
-			says: "no container with more than 1Gi can start"},
+			says: "no container with a memlock above 1Gi can start"},
 		{guard: "startable", name: "as-much-as-the-policy-gives-is-cut", node: startable(1 << 20),
 			container: held(""), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "memlock-ceiling", name: "more-than-the-memory-limit", config: byMemory,

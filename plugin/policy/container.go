@@ -141,7 +141,7 @@ const (
 // Decision contains the grant of a container, or the reason why the container gets no grant. Logs, metrics, and the
 // commands explain and status use the values of Decision.
 type Decision struct {
-	// Signal is the reason why the container is an RDMA container.
+	// Signal is what makes the container an RDMA container.
 	Signal Signal `json:"signal"`
 	// Evidence is the device, resource, annotation key, or environment variable that makes the container an RDMA
 	// container.

@@ -118,12 +118,12 @@ func (d *evaluation) leaveAlone() *Refusal {
 			d.Reason += "; " + d.resources.problem()
 		}
 	case d.annotated:
-		d.Reason = "the pod's annotation only lowers values, and nothing makes the container an RDMA container"
+		d.Reason = "the pod's annotation only lowers values, and nothing else makes the container an RDMA container"
 	case d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):
-		d.Reason = "the container is privileged and can access all devices, so its devices do not make the container " +
-			"an RDMA container"
+		d.Reason = "the container is privileged and can access all devices, so its devices do not make it an RDMA " +
+			"container"
 	}
 	return nil
 }
@@ -145,13 +145,12 @@ func (d *evaluation) refuseAnnotation() *Refusal {
 		return refusal
 	case holds == "": // guard: opt-in
 		return refuse(CauseNamespace,
-			"the policy does not allow pods in namespace %s to opt in by annotation, "+
-				"and nothing else makes the container an RDMA container: "+
-				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), "+
+			"the policy does not allow pods in namespace %s to opt in by annotation: "+
+				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock only), "+
 				"or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
-	d.Reason = "the pod has been allocated " + holds +
-		", so the pod's annotation applies only to RDMA containers, and this container is not one"
+	d.Reason = "the pod has been allocated " + holds + ", so its annotation applies only to RDMA containers, " +
+		"unlike this one"
 	return nil
 }
 
@@ -243,12 +242,12 @@ func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if most == 0 || limit <= most { // guard: startable, else true
 		return limit, nil
 	}
-	const remedy = "the container runtime lacks CAP_SYS_RESOURCE in the node's user namespace, and therefore " +
-		"cannot set a limit above its own hard limit: set LimitMEMLOCK=infinity in the runtime's unit, or give the " +
-		"runtime the capability, and then restart the runtime"
+	const remedy = "the container runtime cannot exceed its own hard limit without CAP_SYS_RESOURCE in the node's user " +
+		"namespace: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime this capability, and then " +
+		"restart it"
 	if d.request.memlock != nil {
 		return 0, refuse(CauseCeiling, "the annotation requests memlock %s, "+
-			"but no container with more than %s can start, because %s",
+			"but no container with a memlock above %s can start, because %s",
 			limit, most, remedy)
 	}
 	d.warn("memlock is lowered from %s to %s so that the container can start: %s", limit, most, remedy)

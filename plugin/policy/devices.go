@@ -23,7 +23,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, d.notHeld(candidates)
 	case asked.isPresent() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation requests devices, "+
-			"but the policy does not allow them to be injected in namespace %s: "+
+			"which the policy does not allow to be injected in namespace %s: "+
 			"add the namespace to inject.namespaces, or remove the devices key from the annotation",
 			quoted(d.container.Namespace))
 	case !asked.isPresent() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
@@ -117,7 +117,7 @@ func (d *evaluation) inventory(read func() (*hca.Inventory, bool, error),
 		node, stale, err = read()
 	}
 	if err != nil {
-		return nil, false, refuse(CauseHCA, "cannot read this node's HCAs: %s: run rdma-spec devices on the node",
+		return nil, false, refuse(CauseHCA, "cannot read this node's HCAs (%s): run rdma-spec devices on the node",
 			oneLine(err.Error()))
 	}
 	return node, stale, nil
@@ -132,7 +132,7 @@ func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates
 		devices = append(devices, usable...)
 	}
 	if management {
-		d.warn("rule %q grants the management devices of %s, with which the container can disrupt the whole fabric", d.Rule,
+		d.warn("rule %q grants the management devices of %s, so the container can disrupt the whole fabric", d.Rule,
 			shortList(chosen, nameOf))
 	}
 	manager, ok, err := node.ConnectionManager(chosen)

@@ -38,7 +38,7 @@ func checkNamespaceGlobs(globs []string) error {
 // CheckResourceGlobs rejects globs that cannot match a resource. The name of a resource starts with a domain and a
 // slash, and a star does not match a slash.
 func CheckResourceGlobs(globs []string) error {
-	return checkGlobs(globs, resourceGlob, "the name of a resource has the form DOMAIN/NAME with a lowercase DOMAIN, "+
+	return checkGlobs(globs, resourceGlob, "a resource name has the form DOMAIN/NAME, where DOMAIN is lowercase, "+
 		"and * does not match the slash: write a glob such as rdma/* or */*")
 }
 
@@ -58,7 +58,7 @@ func checkGlobs(globs []string, form *regexp.Regexp, why string) error {
 			return fmt.Errorf("%q is not a glob: write a name in which * matches any characters except /, such as "+
 				"ml-* or rdma/*", g)
 		case strings.Contains(g, "[!"):
-			return fmt.Errorf("%q does not exclude characters: to exclude characters, write [^...]", g)
+			return fmt.Errorf("%q does not exclude characters: to exclude them, write [^...]", g)
 		case !form.MatchString(g): // guard: glob-form
 			return fmt.Errorf("%q matches nothing, because %s", g, why)
 		}

@@ -114,10 +114,10 @@ func TestDevices(t *testing.T) {
 			"{management: true, always: true}}]}"
 		always     = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}"
 		everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
-		down       = "the container requests HCAs without an ACTIVE port, and these HCAs are injected anyway: mlx5_0"
+		down       = "the container gets HCAs without an ACTIVE port, because it requests them: mlx5_0"
 		physical   = "the container gets physical functions whose virtual or scalable functions might belong to other " +
 			"pods: mlx5_bond_0"
-		manages = `rule "fabric" grants the management devices of %s, with which the container can disrupt the whole fabric`
+		manages = `rule "fabric" grants the management devices of %s, so the container can disrupt the whole fabric`
 	)
 	list := func(devices ...hca.Device) []hca.Device { return devices }
 	selecting := func(selectors string) string { return "inject: {namespaces: [ml-*], " + selectors + "}" }

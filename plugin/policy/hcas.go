@@ -65,7 +65,7 @@ func (d *evaluation) namesNotHeld(names []string) *Refusal {
 		if !d.holdsHCA(name) { // guard: not-held
 			return refuse(CauseCeiling,
 				"the annotation requests HCA %s, "+
-					"but the container already has other verbs devices, so no devices are injected: "+
+					"which cannot be injected because the container already has other verbs devices: "+
 					"remove the devices key from the annotation, or request that HCA from its device plugin", quoted(name))
 		}
 	}
@@ -112,7 +112,7 @@ func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen
 			shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
-		d.warn("the container requests HCAs without an ACTIVE port, and these HCAs are injected anyway: %s",
+		d.warn("the container gets HCAs without an ACTIVE port, because it requests them: %s",
 			shortList(down, nameOf))
 	}
 	return chosen, refusal
@@ -127,7 +127,7 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 		unknown := h.Unknown(allGrantManagement(candidates))
 		switch {
 		case unknown != nil && everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(h) }): // guard: unread
-			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, but the HCA cannot be read: %[3]s: "+
+			return nil, refuse(CauseHCA, "HCA %s, which rule %q selects by name, cannot be read (%s): "+
 				"request other HCAs in the annotation, or run rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(unknown.Error()))
 		case !everyCandidate(candidates, func(s Selectors) bool { return s.selectsPort(h, hca.Port.Active) }): // guard: selectors
@@ -148,12 +148,11 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.isPresent():
 		return nil, nil
 	case len(chosen) == 0 && len(broken) > 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected: %s: "+
-			"run rdma-spec devices on the node", shortList(broken, itself))
+		return nil, refuse(CauseHCA, "no HCA on this node can be injected (%s): "+
+			"for details, run rdma-spec devices on the node", shortList(broken, itself))
 	case len(chosen) == 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected: "+
-			"rule %q needs an HCA that has an ACTIVE port and matches the rule's selectors; the node has %s: "+
-			"choose another node, or bring a port up", d.Rule, hcaList(node))
+		return nil, refuse(CauseHCA, "no usable HCA on this node has an ACTIVE port and matches the selectors of rule %q "+
+			"(HCAs: %s): choose another node, or bring a port up", d.Rule, hcaList(node))
 	case len(broken) > 0:
 		d.warn("HCAs are not injected: %s", shortList(broken, itself))
 	}
@@ -171,7 +170,7 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: the node has %s",
 				quoted(name), hcaList(node))
 		case everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another HCA",
+			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected (%s): request another HCA",
 				quoted(name), problem(&h, candidates))
 		case !everyCandidate(candidates, func(s Selectors) bool { return s.selectsPort(&h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation requests HCA %s, which the selectors of %s exclude: "+

@@ -57,7 +57,7 @@ func Parse(text []byte) (Config, error) {
 		return Config{}, fmt.Errorf("the configuration is larger than %d bytes", maxConfigSize)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return Config{}, errors.New("the configuration is empty: to use the defaults, remove the file, or write `{}` to the file")
+		return Config{}, errors.New("the configuration is empty: to use the defaults, remove the file, or write `{}` to it")
 	}
 	config := Default()
 	if err := DecodeStrict(text, &config); err != nil && !errors.Is(err, ErrNothing) {
@@ -75,8 +75,8 @@ func repairKey(text []byte) error {
 	if yaml.Unmarshal(text, &former) != nil || former.Repair == nil {
 		return nil
 	}
-	return errors.New("repair is not a key of the policy: remove the key; to raise the memlock of running containers, " +
-		"enable the rdma-spec-repair service, or set repair.enabled in the chart")
+	return errors.New("repair is not a key of the policy: remove the key, and enable the rdma-spec-repair service, or " +
+		"set repair.enabled in the chart")
 }
 
 // Load reads a configuration file and returns its Policy. Each error contains the file's path.
@@ -217,7 +217,7 @@ func withoutValue(place string, written any) (found problems) {
 var expected = map[reflect.Kind]string{
 	reflect.Struct: "keys and values",
 	reflect.Slice:  "a list",
-	reflect.String: "text; put a value such as 16 or true in quotes, because YAML does not read such a value as text",
+	reflect.String: "text (put values such as 16 and true in quotes, because otherwise YAML does not read them as text)",
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
 }

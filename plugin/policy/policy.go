@@ -51,7 +51,7 @@ func New(config Config) (*Policy, error) {
 	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general
 		found.add("inject.management",
-			errors.New("only a rule with match.namespaces can grant umad and issm devices: move management to such a rule"))
+			errors.New("only a rule with match.namespaces can grant umad and issm devices: move this key to such a rule"))
 	}
 	found.add("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
 	found.add("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
@@ -64,13 +64,13 @@ func New(config Config) (*Policy, error) {
 		place := fmt.Sprintf("rules[%d]", i)
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
-			found.add(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish the two "+
-				"rules: rename one rule", r.name, j))
+			found.add(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so the two rules could not be told "+
+				"apart in a log: rename one of them", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
 			found.add(place, fmt.Errorf("the rule can never match, because rules[%d] comes first and matches the same "+
-				"containers: swap the two rules, or remove one rule", j))
+				"containers: swap the two rules, or remove one", j))
 		}
 		p.rules = append(p.rules, r)
 	}

@@ -77,8 +77,8 @@ func (r Rule) checkShape() error {
 // Doubts returns warnings about settings that are valid but probably unintended. These settings slow down containers
 // without RDMA, or have no effect.
 func (p *Policy) Doubts() (all []string) {
-	const inVain = "ipcLock: requested does not grant IPC_LOCK if memlock is limited, because IPC_LOCK would override " +
-		"the limit: write ipcLock: false"
+	const inVain = "ipcLock: requested does not grant IPC_LOCK if memlock is limited, because the capability would " +
+		"override the limit: write ipcLock: false"
 	if p.defaults.ipcLock == ipcLockRequested && !p.defaults.memlock.unlimited() {
 		all = append(all, inVain)
 	}
@@ -92,7 +92,7 @@ func (p *Policy) Doubts() (all []string) {
 		}
 	}
 	if len(p.config.OptIn.Resources) > 0 {
-		all = append(all, "optIn.resources has a value, so the creation of every container on the node waits for the "+
+		all = append(all, "optIn.resources is set, so the creation of every container on the node waits for the "+
 			"kubelet: list the resources in a rule instead, with the namespaces that use them")
 	}
 	return all

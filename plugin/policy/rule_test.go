@@ -42,8 +42,8 @@ func TestRules(t *testing.T) {
 	silenced := func(rules string) Decision {
 		d := by(rules, nil)
 		d.Refusal = &Refusal{CauseKubelet,
-			"the kubelet did not report the container's resources (context deadline exceeded): the kubelet " +
-				"retries the creation; if the creation keeps failing, check the kubelet's log on the node"}
+			"the kubelet did not report the container's resources (context deadline exceeded): if the " +
+				"kubelet's retries also fail, check the kubelet's log on the node"}
 		return d
 	}
 	none := kubeletHolds("example.com/net") // which no rule names

@@ -235,6 +235,6 @@ func (r *resources) problem() string {
 
 func (r *resources) refusal() *Refusal {
 	return refuse(CauseKubelet,
-		"%s: the kubelet retries the creation; if the creation keeps failing, check the kubelet's log on the node",
+		"%s: if the kubelet's retries also fail, check the kubelet's log on the node",
 		r.problem())
 }

@@ -32,8 +32,7 @@ func TestSignals(t *testing.T) {
 	nothing := Decision{Signal: SignalNone}
 	left := func(reason string) Decision { return Decision{Signal: SignalNone, Reason: reason} }
 	elsewhere := func(held string) string {
-		return "the pod has been allocated " + held +
-			", so the pod's annotation applies only to RDMA containers, and this container is not one"
+		return "the pod has been allocated " + held + ", so its annotation applies only to RDMA containers, unlike this one"
 	}
 	tests := map[string]struct {
 		config    string
@@ -46,7 +45,7 @@ func TestSignals(t *testing.T) {
 		"device-unbuffered":      {"", holding(deviceAt("/dev/x", "u", 231, 192)), byDevice(unlimited())},
 		"device-at-another-path": {"", holding(deviceAt("/dev/x", "c", 231, 192)), byDevice(unlimited())},
 		"privileged": {"", subject{Container: Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}},
-			left("the container is privileged and can access all devices, so its devices do not make the container an RDMA container")},
+			left("the container is privileged and can access all devices, so its devices do not make it an RDMA container")},
 		"privileged-without":    {"", subject{Container: Container{AllDevices: true, Devices: []Device{gpu(0)}}}, nothing},
 		"device-does-not-count": {"optIn: {devices: false}", holding(heldVerbs(0)), nothing},
 		"handler-skipped": {"", subject{Container: Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}},
@@ -112,7 +111,7 @@ func TestSignals(t *testing.T) {
 				Reason: "the kubelet did not report the container's resources (the node has no kubelet)"}},
 		"kubelet-silent-and-less": {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("{memlock: 1Gi}")}, Resources: silent},
 			Decision{Signal: SignalNone, Unknown: true,
-				Reason: "the pod's annotation only lowers values, and nothing makes the container an RDMA container"}},
+				Reason: "the pod's annotation only lowers values, and nothing else makes the container an RDMA container"}},
 		"init-container": {"optIn: {resources: [rdma/*]}", askedFor("", unlisted()),
 			Decision{Signal: SignalNone, Unknown: true}},
 		"claim-beside-a-resource": {"optIn: {resources: [rdma/*]}", askedFor("", unlisted("rdma/ib")),
@@ -120,9 +119,9 @@ func TestSignals(t *testing.T) {
 		"init-container-nobody-asks-about": {"", askedFor("", unlisted()), nothing},
 		"less": {"",
 			annotated("", "{memlock: 1Gi, ipcLock: false, devices: none}"),
-			left("the pod's annotation only lowers values, and nothing makes the container an RDMA container")},
+			left("the pod's annotation only lowers values, and nothing else makes the container an RDMA container")},
 		"less-of-the-memory-limit": {"memlock: 1Mi", annotated("", "{memlock: memory-limit}"),
-			left("the pod's annotation only lowers values, and nothing makes the container an RDMA container")},
+			left("the pod's annotation only lowers values, and nothing else makes the container an RDMA container")},
 		"pod-wide": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(allotted("nvidia.com/gpu"), allotted("rdma/ib"))},
 			left(elsewhere(`"rdma/ib"`))},
 		"pod-wide-more":      {"", subject{Container: Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}")}, PodHolds: podHolds(allotted("rdma/ib"))}, left(elsewhere(`"rdma/ib"`))},

@@ -128,8 +128,8 @@ func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 			"attempt. The next attempt is in %s, or when the runtime restarts", unlistedEnough, unlisted,
 			unlisted.causes(requestTimeout), rest)
 	case errors.Is(err, fs.ErrNotExist):
-		what = "no NRI socket: waiting for the runtime. If the runtime is running, enable NRI in the runtime's " +
-			"configuration (for containerd 1.7, see deploy/containerd)"
+		what = "no NRI socket: waiting for the runtime. If the runtime is running, turn NRI on in the " +
+			"runtime's configuration (for containerd 1.7, see deploy/containerd)"
 	case errors.Is(err, fs.ErrPermission):
 		what = "no permission to connect to the NRI socket: run the plugin as root. If SELinux or AppArmor is enabled, " +
 			"allow the plugin to use the socket"

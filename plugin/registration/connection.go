@@ -176,7 +176,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
 			c.registration.Log.Warnf("connected for %s, but not yet registered: the runtime is waiting for containers "+
-				"that are being stopped, and creates no new containers in the meantime", c.registration.blocked)
+				"to stop, and creates no new ones in the meantime", c.registration.blocked)
 		}
 	})
 	defer late.Stop()
@@ -211,7 +211,7 @@ func (c *connection) resume(from *inheritance) {
 	close(c.configured)
 	c.registration.recordRegistration(c, from.registered)
 	c.mux.Unblock()
-	c.registration.Log.Info("took over the connection to the runtime without the runtime noticing")
+	c.registration.Log.Info("took over the runtime connection from the previous process")
 }
 
 // registeredFor returns how long the plugin has been registered over the connection; 0 if the plugin is not registered.
@@ -281,13 +281,12 @@ func (e *unlistedError) Error() string {
 // causes returns the likely causes of the error, for the log message about repeated errors.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
-		return fmt.Sprintf("The runtime could not list all containers within %s, because the node is too slow, or has too "+
+		return fmt.Sprintf("The runtime could not list all containers within %s, because the node is too slow or has too "+
 			"many containers", requestTimeout)
 	}
-	return "For the cause, see the runtime's log. Possible causes: the runtime has stopped; the environment, arguments, " +
-		"and annotations of four containers together exceed NRI's message size limit of 4 MiB; or the runtime does not " +
-		"support an event that the plugin needs, although this version of the runtime normally does. In the last " +
-		"case, upgrade the runtime"
+	return "For the cause, see the runtime's log. The runtime might have stopped, or the environment, arguments, and " +
+		"annotations of four containers together might exceed NRI's message size limit of 4 MiB. If the runtime does not " +
+		"support an event that the plugin needs, upgrade the runtime, even if its version normally supports the event"
 }
 
 // stubLog logs NRI's own messages at debug level, because this package itself logs the messages that an administrator

@@ -54,7 +54,7 @@ type inheritance struct {
 
 // notUnderstood is logged if this process cannot use the previous process's state.
 const notUnderstood = "cannot take over the previous process's connection: this process registers when the previous " +
-	"process exits"
+	"one exits"
 
 // join returns the connection that the previous process hands over, or nil if this process must register. While the
 // previous process is running, join waits until that process exits or releases the lock.
@@ -134,7 +134,7 @@ var errUnlike = errors.New("the previous process is a different plugin")
 // warnAlone logs why this process cannot take over another process's connection, or cannot hand over its own
 // connection.
 func (r *Registration) warnAlone(err error) {
-	what := "no other process can take over this process's connection: the plugin re-registers during an upgrade"
+	what := "no other process can take over this process's connection, so the plugin re-registers during an upgrade"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
 			what = "cannot take over the running process's connection: registering as a second plugin"
@@ -182,7 +182,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	before := r.behind.Swap(o.Registered)
 	switch {
 	case o.Leaves != "":
-		r.Log.Warnf("the previous process releases the lock, so that this process can register: %s", o.Leaves)
+		r.Log.Warnf("the previous process is releasing the lock so that this process can register: %s", o.Leaves)
 	case !o.Registered && o.Agreed == nil:
 		r.Log.Info("waiting behind a process that is not registered")
 	case o.Registered && !before:

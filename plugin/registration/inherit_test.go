@@ -231,7 +231,7 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, meetIn(filepath.Join(os.DevNull, "none")))
-	if log := r.log.String(); !strings.Contains(log, "no other process can take over this process's connection: "+
+	if log := r.log.String(); !strings.Contains(log, "no other process can take over this process's connection, so "+
 		"the plugin re-registers during an upgrade") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
@@ -259,7 +259,7 @@ func TestRelease(t *testing.T) {
 				runtime.HangUp()
 			}
 			runtime.Start(t)
-			second.awaitLine(t, "the previous process releases the lock, so that this process can register: "+test.why)
+			second.awaitLine(t, "the previous process is releasing the lock so that this process can register: "+test.why)
 			if test.hangsUp { // the second process also tries, and fails in the same way
 				await.That(t, await.Timeout, "paused", func() bool { return first.Paused() && second.Paused() })
 				return
@@ -314,7 +314,7 @@ func TestHandOver_Service(t *testing.T) {
 // If the next process does not understand the state, it ends the connection and registers. It must not continue with an
 // empty state over a connection on which the runtime lists no containers.
 func TestRestore_OtherFormat(t *testing.T) {
-	const says = "cannot take over the previous process's connection: this process registers when the previous process exits"
+	const says = "cannot take over the previous process's connection: this process registers when the previous one exits"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()
 		await.That(t, await.Timeout, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })

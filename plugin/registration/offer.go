@@ -74,7 +74,7 @@ func (r *Registration) offer() {
 
 func (r *Registration) send(owner *handover.Owner, o offer) {
 	if err := owner.Offer(o); err != nil {
-		r.Log.WithError(err).Warn("cannot notify the processes that wait for the connection")
+		r.Log.WithError(err).Warn("cannot notify the processes that are waiting for the connection")
 	}
 }
 

@@ -212,7 +212,7 @@ func TestRun_RuntimeStopsAContainer(t *testing.T) {
 		await.That(t, await.Timeout, p.Name+" has waited longer than NRI's stub",
 			func() bool { return p.Unregistered() > 6*time.Second })
 		if !strings.Contains(p.log.String(),
-			"connected for 1s, but not yet registered: the runtime is waiting for containers that are being stopped") {
+			"connected for 1s, but not yet registered: the runtime is waiting for containers to stop") {
 			t.Errorf("the log of %s does not say what it waits for:\n%s", p.Name, p.log)
 		}
 	}
@@ -393,7 +393,7 @@ func TestRun_UnlistedContainers(t *testing.T) {
 	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
-	if !strings.Contains(r.log.String(), "the environment, arguments, and annotations of four containers together exceed NRI's message size limit of 4 MiB") {
+	if !strings.Contains(r.log.String(), "the environment, arguments, and annotations of four containers together might exceed NRI's message size limit of 4 MiB") {
 		t.Errorf("the log does not say why:\n%s", r.log)
 	}
 }

@@ -78,8 +78,8 @@ func findSockets(address, root string) (sockets []string, err error) {
 	}
 	sockets = places.Present(candidates)
 	if sockets == nil {
-		return nil, fmt.Errorf("%w at %s: set --containerd-address. If this program runs in a container, mount the "+
-			"socket's directory", ErrNoSocket, strings.Join(candidates, ", "))
+		return nil, fmt.Errorf("%w at %s: set --containerd-address, or, if this program runs in a container, mount "+
+			"the socket's directory", ErrNoSocket, strings.Join(candidates, ", "))
 	}
 	return sockets, nil
 }

@@ -154,7 +154,7 @@ type Function string
 
 // The kinds of functions.
 const (
-	FunctionPhysical Function = "physical" // also for soft HCAs and for HCAs on other buses
+	FunctionPhysical Function = "physical" // also for software HCAs and for HCAs on other buses
 	FunctionVirtual  Function = "virtual"  // an SR-IOV function: its PCI device has a physfn link
 	FunctionScalable Function = "scalable" // mlx5_core.sf.N on the auxiliary bus, without a physfn link
 )
@@ -168,7 +168,7 @@ type HCA struct {
 	Place string `json:"-"`
 	// NodeType is the kernel's node type, such as CA, RNIC, or usNIC; "unspecified" for EFA and Gaudi.
 	NodeType string `json:"nodeType"`
-	// PCI is the PCI address, such as "0000:5e:00.0"; "" for soft HCAs and for HCAs on other buses.
+	// PCI is the PCI address, such as "0000:5e:00.0"; "" for software HCAs and for HCAs on other buses.
 	PCI string `json:"pci"`
 	// Function is virtual or scalable if sysfs shows that the HCA belongs to a physical function. Otherwise, Function is
 	// physical.
@@ -181,7 +181,7 @@ type HCA struct {
 	NodeGUID string `json:"nodeGUID"`
 	// Firmware is the firmware version.
 	Firmware string `json:"firmware"`
-	// Driver is the name of the PCI or auxiliary device's driver; "" for soft HCAs.
+	// Driver is the name of the PCI or auxiliary device's driver; "" for software HCAs.
 	Driver string `json:"driver,omitempty"`
 	// ABIVersion is the version of the driver's verbs ABI. Only ScanDetails sets ABIVersion.
 	ABIVersion int `json:"abiVersion,omitempty"`
@@ -204,8 +204,8 @@ type HCA struct {
 }
 
 // Bus returns the sysfs directory of the PCI or auxiliary device that provides the HCA. Like Place, the result is
-// relative to /sys/class/infiniband. The HCA's character devices are also below this directory. All soft HCAs have the
-// same directory.
+// relative to /sys/class/infiniband. The HCA's character devices are also below this directory. All software HCAs have
+// the same directory.
 func (h HCA) Bus() string { return path.Dir(path.Dir(h.Place)) }
 
 // Active reports whether at least one port is ACTIVE.

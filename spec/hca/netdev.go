@@ -92,11 +92,11 @@ func (n netdevs) inDirectory(net string) []string {
 	return dirs
 }
 
-// byGUID returns the directory of the netdev of an HCA that has no netdev below its device. The netdev of a soft HCA is
-// the netdev on which the HCA was created. The netdev of an erdma HCA belongs to a separate card. For Soft-RoCE, the
-// attribute parent contains the netdev's name. Soft-iWARP has lacked this attribute since Linux 5.13. The node GUIDs of
-// Soft-iWARP and erdma are derived from the netdev's address. byGUID skips netdevs that are stacked on other netdevs,
-// because they can have the same address.
+// byGUID returns the directory of the netdev of an HCA that has no netdev below its device. The netdev of a software
+// HCA is the netdev on which the HCA was created. The netdev of an erdma HCA belongs to a separate card. For Soft-RoCE,
+// the attribute parent contains the netdev's name. Soft-iWARP has lacked this attribute since Linux 5.13. The node
+// GUIDs of Soft-iWARP and erdma are derived from the netdev's address. byGUID skips netdevs that are stacked on other
+// netdevs, because they can have the same address.
 func (n netdevs) byGUID(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
 		if dir := path.Join(classNet, name); n.checkName(path.Join(at, "parent"), name) {
@@ -193,8 +193,8 @@ func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }
 // eui64Form matches the GUIDs that eui64 returns.
 var eui64Form = regexp.MustCompile(`^.{7}ff:fe`)
 
-// eui64 derives a GUID from a netdev's MAC address, in the same way as soft HCAs and erdma; "" if the address is not a
-// MAC address.
+// eui64 derives a GUID from a netdev's MAC address, in the same way as software HCAs and erdma; "" if the address is
+// not a MAC address.
 func eui64(address string) string {
 	mac, err := net.ParseMAC(address)
 	if err != nil || len(mac) != 6 {

@@ -32,14 +32,14 @@ func OpenNumbers(root string) (*Numbers, error) {
 	// Because of the trailing slashes, the kernel opens only directories. Opening a FIFO would block.
 	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers under %s: cannot open sys/dev/char (%w): %s",
+		return nil, fmt.Errorf("cannot look up device numbers under %s, because sys/dev/char cannot be opened (%w): %s",
 			root, files.Cause(err), fix)
 	}
 	numbers := &Numbers{char}
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
-		return nil, fmt.Errorf("cannot look up device numbers under %s: sys/dev/char does not contain %s, the number of "+
-			"/dev/null (%w): %s", root, nullDevice, files.Cause(err), fix)
+		return nil, fmt.Errorf("cannot look up device numbers under %s, because sys/dev/char does not contain %s, the "+
+			"number of /dev/null (%w): %s", root, nullDevice, files.Cause(err), fix)
 	}
 	return numbers, nil
 }

@@ -53,7 +53,7 @@ func TestOpenNumbers(t *testing.T) {
 		files hcatest.Files
 		want  string
 	}{
-		"not mounted":          {one().Files().Without("sys/dev"), "cannot open sys/dev/char (no such file or directory)"},
+		"not mounted":          {one().Files().Without("sys/dev"), "sys/dev/char cannot be opened (no such file or directory)"},
 		"empty":                {hcatest.Files{"sys/dev/char/": ""}, "does not contain 1:3"},
 		"FIFO":                 {hcatest.Files{"sys/dev/char": hcatest.FIFO}, "not a directory"},
 		"file":                 {hcatest.Files{"sys/dev/char": ""}, "not a directory"},

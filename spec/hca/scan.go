@@ -159,13 +159,14 @@ func diagnose(h HCA) []string {
 	// If the HCA could not be read at all, the HCA already has a problem.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
-			"the HCA has no usable verbs device, so programs cannot open the HCA: check that the ib_uverbs module is loaded")
+			"the HCA has no usable verbs device, so programs cannot open it: check that the ib_uverbs module is loaded")
 	}
 	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
-			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): on "+
-				"the VF's physical function, set the VF's GUID with \"ip link set dev NETDEV vf N node_guid GUID\" or, on "+
-				"Ethernet, the VF's MAC address with \"ip link set dev NETDEV vf N mac MAC\", and then rebind the VF's driver")
+			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): set "+
+				"the VF's GUID with \"ip link set dev NETDEV vf N node_guid GUID\" or, on Ethernet, its MAC address with \"ip "+
+				"link set dev NETDEV vf N mac MAC\", where NETDEV is the physical function's netdev, and then rebind the VF's "+
+				"driver")
 	}
 	return lines
 }

@@ -60,10 +60,10 @@ func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
 		if err == nil && !h.ForPrograms() {
-			err = fmt.Errorf("the HCA is for %s: to include the HCA, request it by name", h.Purpose())
+			err = fmt.Errorf("the HCA is for %s: to include it, request it by name", h.Purpose())
 		}
 		if err == nil && !h.Active() {
-			err = errors.New("the HCA has no ACTIVE port: to include the HCA, request it by name")
+			err = errors.New("the HCA has no ACTIVE port: to include it, request it by name")
 		}
 		if err != nil {
 			leftOut = append(leftOut, fmt.Sprintf("HCA %s is left out: %v", h.Name, err))

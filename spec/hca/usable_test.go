@@ -56,7 +56,7 @@ func TestActiveHCAs(t *testing.T) {
 	if len(usable) != 1 || usable[0].Name == "down" {
 		t.Errorf("usable: %+v", usable)
 	}
-	expect.Equal(t, "left out", []string{"HCA down is left out: the HCA has no ACTIVE port: to include the HCA, request it by name"},
+	expect.Equal(t, "left out", []string{"HCA down is left out: the HCA has no ACTIVE port: to include it, request it by name"},
 		leftOut)
 	usable, leftOut = scan(t, one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0")).Active()
 	if len(usable) != 0 || len(leftOut) != 1 || !strings.Contains(leftOut[0], "to load the kernel module, run modprobe ib_uverbs") {

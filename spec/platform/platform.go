@@ -41,31 +41,32 @@ var All = []Platform{
 		Name: "docker",
 		Note: "merge the output into /etc/docker/daemon.json, and restart Docker; the setting affects every container that " +
 			"is started without --ulimit memlock",
-		baseInstead:    "Docker has no base spec; omit --from",
+		baseInstead:    "omit --from, because Docker has no base spec",
 		ipcLockInstead: "to add the capability to a container, use docker run --cap-add IPC_LOCK",
 		devicesInstead: "to add devices to a container, use docker run --device /dev/infiniband",
 		config:         docker,
 	},
 	{
-		Name:           "crio",
-		baseInstead:    "CRI-O has no base spec; omit --from",
-		ipcLockInstead: "default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
-		devicesInstead: "CRI-O does not start if a path in additional_devices is missing; use a device plugin",
+		Name:        "crio",
+		baseInstead: "omit --from, because CRI-O has no base spec",
+		ipcLockInstead: "add IPC_LOCK in the pod's securityContext, because default_capabilities can only be replaced as a " +
+			"whole",
+		devicesInstead: "use a device plugin, because CRI-O does not start if a path in additional_devices is missing",
 		config:         crio,
 	},
 	{Name: "nodeadm", config: nodeadm},
-	{Name: "talos", baseInstead: "Talos adds the settings to its own base spec; omit --from", config: talos},
+	{Name: "talos", baseInstead: "omit --from, because Talos adds the settings to its own base spec", config: talos},
 	{
 		Name:           "bottlerocket",
-		baseInstead:    "Bottlerocket generates its own base spec; omit --from",
-		devicesInstead: "Bottlerocket has no setting for devices; use a device plugin",
+		baseInstead:    "omit --from, because Bottlerocket generates its own base spec",
+		devicesInstead: "use a device plugin, because Bottlerocket has no setting for devices",
 		config:         bottlerocket,
 	},
 	{
 		Name:           "systemd",
-		baseInstead:    "a systemd unit has no base spec; omit --from",
-		ipcLockInstead: "containers do not inherit capabilities from containerd; omit --ipc-lock",
-		devicesInstead: "containers do not inherit devices from containerd; use a device plugin",
+		baseInstead:    "omit --from, because a systemd unit has no base spec",
+		ipcLockInstead: "omit --ipc-lock, because containers do not inherit capabilities from containerd",
+		devicesInstead: "use a device plugin, because containers do not inherit devices from containerd",
 		config:         systemd,
 	},
 }
@@ -92,12 +93,12 @@ func Immutable(root string) string {
 		switch id := strings.Trim(strings.TrimSpace(strings.TrimPrefix(line, "ID=")), `"'`); {
 		case !strings.HasPrefix(line, "ID="):
 		case id == "talos" || id == "bottlerocket":
-			return fmt.Sprintf("the node is immutable: add the output of rdma-spec generate --for %[1]s to the configuration "+
-				"of %[1]s", id)
+			return fmt.Sprintf("the node is immutable: add the output of rdma-spec generate --for %[1]s to the %[1]s "+
+				"configuration", id)
 		}
 	}
-	return "the node is immutable: change the source of the node's image or configuration; rdma-spec generate --for " +
-		"writes configurations for talos, bottlerocket, and nodeadm"
+	return "the node is immutable: change the source of its image or configuration (rdma-spec generate --for writes " +
+		"configurations for talos, bottlerocket, and nodeadm)"
 }
 
 // GivesIPCLock reports whether the platform's configuration can grant CAP_IPC_LOCK.

@@ -119,8 +119,8 @@ func testCRIOConfirms(t *testing.T) {
 // from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "the runtime does not support an event that the plugin needs, although this version of the runtime " +
-		"normally does. In the last case, upgrade the runtime"
+	const says = "If the runtime does not support an event that the plugin needs, upgrade the runtime, even if its " +
+		"version normally supports the event"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
@@ -161,7 +161,7 @@ func testCRIORepairLoop(t *testing.T) {
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, id, kernelDefault)
 	plugin := startPlugin(t, "{}")
-	awaitLog(t, plugin, "a lower memlock than the policy grants")
+	awaitLog(t, plugin, "a lower memlock than the current policy grants")
 	loop := startRepair(t)
 	awaitLog(t, loop, "default/earlier main: memlock raised to unlimited: 1 process")
 	awaitLog(t, loop, "cri-o has no stored spec that can be changed")

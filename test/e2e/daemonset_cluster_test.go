@@ -27,7 +27,7 @@ import (
 const pluginNamespace = "rdma-spec"
 
 // tookOver is what a plugin logs when it takes over from one that has stopped.
-const tookOver = "took over the connection to the runtime without the runtime noticing"
+const tookOver = "took over the runtime connection from the previous process"
 
 // daemonSet is the plugin's DaemonSet in a cluster.
 type daemonSet struct {

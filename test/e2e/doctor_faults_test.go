@@ -238,7 +238,7 @@ func TestDoctorWithoutPlugin(t *testing.T) {
 	wrong := wrongMemlock(t)
 	if len(wrong) != 1 || wrong[0].Object != "container ml/trainer low" ||
 		!strings.Contains(wrong[0].Text, "can register at most 8Mi") ||
-		!strings.Contains(wrong[0].Text, "No plugin or runtime setting on this node raises memlock") {
+		!strings.Contains(wrong[0].Text, "On this node, neither a plugin nor a runtime setting raises memlock") {
 		t.Errorf("without the plugin: %+v", wrong)
 	}
 	if file := os.Getenv("RDMA_RECORD"); file != "" { // for make recorded-node

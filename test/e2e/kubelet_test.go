@@ -240,7 +240,7 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, unrelated, kernelDefault)
-	awaitLog(t, plugin, "the kubelet's pod resources API failed 3 times in a row: calls to the API pause")
+	awaitLog(t, plugin, "the kubelet's pod resources API failed 3 times in a row, so calls to it are paused")
 	expectMetric(t, breaker+"1")
 
 	second := startKubelet(t, deviceplugin.Deviceless(deviceless))

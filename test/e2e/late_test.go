@@ -109,7 +109,7 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 	}
 	refused := runPod(t, containerd.Pod{Name: "refused", Namespace: "small"})
 	expectMemlock(t, runContainer(t, refused, containerd.Container{Name: "cdi-refused"}), kernelDefault)
-	if line := lineAbout(plugin.Log(), "cdi-refused"); !strings.Contains(line, "the policy refuses the container, but the container is running") {
+	if line := lineAbout(plugin.Log(), "cdi-refused"); !strings.Contains(line, "a container that the policy refuses is running") {
 		t.Errorf("about a container that should have been refused the log says %q", line)
 	}
 

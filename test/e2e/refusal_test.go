@@ -28,7 +28,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"namespace-not-listed": {"guest", "true", nil, `the policy does not allow pods in namespace "guest" to opt in by annotation`},
 		"another-hca": {"guest", "{devices: [rxe1]}", containerd.Verbs(0),
-			`HCA "rxe1", but the container already has other verbs devices, so no devices are injected`},
+			`HCA "rxe1", which cannot be injected because the container already has other verbs devices`},
 		"no-such-hca": {"ml-a", "{devices: [mlx5_7]}", nil,
 			`HCA "mlx5_7", which this node does not have: the node has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
 		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock 17Gi, but rule "default" grants at most 16Gi`},
@@ -115,7 +115,7 @@ func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
 		"8Mi", "msg=adjusted",
 		"LimitMEMLOCK=infinity")
 	expectRefused(t, pod, containerd.Container{Name: "asks", Devices: containerd.Verbs(0)},
-		"no container with more than 8Mi can start")
+		"no container with a memlock above 8Mi can start")
 	plugin.Stop()
 
 	startByName(t)

@@ -147,7 +147,7 @@ func TestRepairLoop(t *testing.T) {
 	awaitResult(t, id, "1 refused: Cannot allocate memory")
 
 	plugin := startPlugin(t, "{}", "--http", metricsAddress)
-	awaitLog(t, plugin, "(default/earlier container main) have a lower memlock than the policy grants, because they were created without this plugin or under another policy; to raise their memlock, run: rdma-spec repair")
+	awaitLog(t, plugin, "(default/earlier container main) have a lower memlock than the current policy grants, because they were created without this plugin or under another policy: to raise their memlock, run rdma-spec repair")
 	expectMetric(t, "nri_rdma_registered_below_policy 1")
 	expectMemlock(t, id, kernelDefault)
 

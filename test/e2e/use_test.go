@@ -78,7 +78,7 @@ func (u used) registered() string {
 
 const (
 	waiting   = "/usr/bin/ibv_rc_pingpong -d rxe%d -g 1 -s %d -p %d" // it registers its memory, and waits for a client
-	overTCP   = "the program might use TCP"
+	overTCP   = "the program might be using TCP"
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 4M -q 4 -F --run_infinitely -p 18750"
 )
 
@@ -125,11 +125,9 @@ func TestUse(t *testing.T) {
 		}
 	}
 	for name, words := range map[string]string{
-		"idle": "the container has rxe0, but has not registered memory since it started ",
-		"privileged": "the container is privileged, and uses rxe0; with the plugin, the container does not need to be privileged: request an RDMA " +
-			"resource",
-		"mounted": "the container mounts /dev/infiniband from the node, and uses rxe0; with the plugin, the container does not need a hostPath " +
-			"volume",
+		"idle":            "the container has rxe0, but has not registered memory since it started ",
+		"privileged":      "the container is privileged, and uses rxe0: with the plugin, the container need not be privileged: request an RDMA resource",
+		"mounted":         "the container mounts /dev/infiniband from the node, and uses rxe0: with the plugin, the container needs no hostPath volume: ",
 		"ibv_rc_pingpong": "a process on the node, outside containers, uses rxe0;",
 	} {
 		if u := by[name]; !u.says(words) {

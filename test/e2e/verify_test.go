@@ -99,7 +99,7 @@ func TestVerifyEphemeral(t *testing.T) {
 		"?     the target's /dev/infiniband/uverbs0: rxe0, port 1 ACTIVE: skipped, because this container is not the target",
 		"?     register 64Mi: skipped, because ")
 	expectVerify(t, pod, containerd.Container{Name: "beside-low", Target: low}, 1, "memlock: ",
-		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
+		"FAIL  memlock of process 1 (busybox) in another container is less than 64Mi: ")
 }
 
 // A pod in its own network namespace has none of the HCA's addresses, and verify and doctor report that. With a macvlan

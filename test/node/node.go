@@ -37,8 +37,8 @@ type Options struct {
 	// than idle cores, they wait for locks whose holders are not running. Two emulated CPUs have locked up once, for an
 	// unknown reason.
 	CPUs int
-	// HCAs is the number of soft HCAs; 0 means 3, and a negative number means none. Their names are rxe0, rxe1, and so on.
-	// If there are several, the port of the last one is down.
+	// HCAs is the number of software HCAs; 0 means 3, and a negative number means none. Their names are rxe0, rxe1, and so
+	// on. If there are several, the port of the last one is down.
 	HCAs int
 	// Share is a directory of the host that the guest can write to, at /run/host-share; "" means none.
 	Share string

@@ -100,9 +100,9 @@ const fileFlag = "to"
 // fileHint returns the end of an error message for a file name in place of a format.
 func fileHint(cmd *cobra.Command) string {
 	if cmd.Flags().Lookup(fileFlag) == nil {
-		return ": to write a file, redirect standard output"
+		return ": to write to a file, redirect standard output"
 	}
-	return ": to write a file, use --to"
+	return ": to write to a file, use --to"
 }
 
 // flagError returns the error for an invalid flag.

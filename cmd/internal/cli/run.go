@@ -129,14 +129,15 @@ func Advice(err error) string {
 	case errors.Is(err, syscall.EROFS):
 		return ": choose a writable path"
 	case errors.Is(err, syscall.EXDEV): // spec/files/atomicfile, in a drop-in directory
-		return ": the file's directory is a mount point: write the file to another directory, and then move it to " +
+		return ": the file's directory is a mount point, so write the file to another directory, and then move it to " +
 			"the mount point"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case os.Geteuid() > 0:
 		return ": run as root"
 	case os.Geteuid() == 0:
-		return ": root does not have permission either, so check the file's attributes (lsattr), and SELinux or AppArmor"
+		return ": root does not have permission either, so check the file's attributes (lsattr) and the SELinux or " +
+			"AppArmor policy"
 	}
 	return "" // Windows has no root
 }

@@ -16,7 +16,7 @@ func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.ENOSPC: ": free up space on the file system",
 		syscall.EROFS:  ": choose a writable path",
-		syscall.EXDEV: ": the file's directory is a mount point: write the file to another directory, and then move it to the mount " +
+		syscall.EXDEV: ": the file's directory is a mount point, so write the file to another directory, and then move it to the mount " +
 			"point",
 		syscall.ENOENT: "",
 	} {

@@ -28,7 +28,7 @@ func Command() *cobra.Command {
 	cmd.AddCommand(newCheckCommand(&cobra.Command{
 		Use:  "check [FILE|-]",
 		Args: cobra.MaximumNArgs(1),
-		Long: "Check a configuration in the same way as the plugin does. Without FILE, check\n" + policy.ConfigFile,
+		Long: "Check a configuration as the plugin does. Without FILE, check\n" + policy.ConfigFile,
 		Example: `  rdma-spec config check
   rdma-spec config check config.yaml
   rdma-spec config check - < config.yaml`,
@@ -59,7 +59,7 @@ func OffNode(program string) *cobra.Command {
 	cmd.AddCommand(newCheckCommand(&cobra.Command{
 		Use:  "check FILE|-",
 		Args: cobra.ExactArgs(1),
-		Long: "Check a configuration in the same way as\nthe plugin does",
+		Long: "Check a configuration as the plugin does",
 		Example: "  " + program + ` config check config.yaml
   ` + program + " config check - < config.yaml",
 	}))
@@ -74,14 +74,14 @@ func newCommand(short, example string) *cobra.Command {
 // newCheckCommand completes a check command with a given use, arguments, and description.
 func newCheckCommand(check *cobra.Command) *cobra.Command {
 	check.Short = "Find problems in a configuration"
-	check.Long += `. If FILE is -, read standard input. Each
-problem is one line with the path of the key.
+	check.Long += `. If FILE is -, read standard input. Print
+each problem on one line, with the path of the key.
 
-A rule that can never match because an earlier rule matches all of its containers is also a
-problem. The check does not detect such a rule if several earlier rules are necessary to match all
-of its containers, or if the rule and the earlier rule both contain globs with ? or [ ]. The check
-warns about settings that make every container on a node wait for the kubelet's response:
-optIn.resources, and a rule with resources and no namespaces. The check also warns if a limited
+A rule is also a problem if it can never match because an earlier rule matches all of its
+containers. The check misses such a rule if the rule and the earlier rule both contain globs with ?
+or [ ], or if no single earlier rule matches all of its containers but several together do. The
+check warns about settings that make every container on a node wait for the kubelet's response:
+optIn.resources, and a rule with resources but no namespaces. The check also warns if a limited
 memlock makes "ipcLock: requested" ineffective.
 
 The exit status is 1 if the configuration has a problem, and 3 if the configuration

@@ -69,7 +69,7 @@ func Command(m Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers in a manifest",
-		Long: `Show nri-rdma's decision for each container of a manifest: the verdict, the signal that makes
+		Long: `Show nri-rdma's decision for each container in a manifest: the verdict, the signal that makes
 the container an RDMA container, the policy rule, and the grant. If the plugin would refuse the
 container, the output contains the error. The command uses the plugin's own code. -o json also
 shows the additions to each container's OCI spec. The manifest can contain any object with
@@ -77,13 +77,13 @@ containers, such as a Pod, a Deployment, or an MPIJob.
 
 The verdicts are "RDMA", "not RDMA", and "RDMA if its device plugin or DRA driver injects verbs
 devices". The third verdict is for containers with an extended resource or a DRA claim,
-because only the node knows whether verbs devices are injected. To get a definite verdict, set
---assume-devices to globs that match the names of extended resources, or claim/NAME for DRA
-claims. The command assumes that verbs devices are injected only for matching resources.
+because the manifest does not show whether verbs devices are injected. To get a definite verdict,
+set --assume-devices to globs that match the names of extended resources, or to claim/NAME for DRA
+claims. The command then assumes that verbs devices are injected only for matching resources.
 
-The exit status is 1 if a container would be refused, or if the manifest has a problem. With
-the third verdict, the status is also 1 if the container would be refused with injected verbs
-devices.`,
+The exit status is 1 if the plugin would refuse a container, or if the manifest has a problem. For
+a container with the third verdict, the status is also 1 if the plugin would refuse the container
+once verbs devices are injected.`,
 		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
   %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),
@@ -92,7 +92,7 @@ devices.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0 && o.manifest != "":
-				return cli.Usage(fmt.Errorf("specify only one manifest: %s, or -f %s", args[0], o.manifest))
+				return cli.Usage(fmt.Errorf("specify only one manifest: either %s or -f %s", args[0], o.manifest))
 			case len(args) > 0:
 				o.manifest = args[0]
 			}
@@ -233,6 +233,5 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (Result, error) 
 	return result, nil
 }
 
-const onlyContainerd = "the plugin grants IPC_LOCK only on containerd; on CRI-O, add IPC_LOCK in the pod " +
-	"(securityContext.capabilities.add: [IPC_LOCK]) or in CRI-O's configuration; memlock and devices are the same " +
-	"on both runtimes"
+const onlyContainerd = "unlike memlock and devices, IPC_LOCK is granted only on containerd: on CRI-O, add IPC_LOCK " +
+	"in the pod (securityContext.capabilities.add: [IPC_LOCK]) or in CRI-O's configuration"

@@ -83,9 +83,8 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
-		out.Notes = append(out.Notes, "with NVIDIA_MOFED=enabled, NVIDIA's container runtime adds HCAs after the NRI "+
-			"plugins run, so the plugin does not see these HCAs: in optIn.mofedRuntimeHandlers, list the runtime "+
-			"handlers that act on the variable")
+		out.Notes = append(out.Notes, "the plugin does not see the HCAs that NVIDIA's container runtime adds with "+
+			"NVIDIA_MOFED=enabled: in optIn.mofedRuntimeHandlers, list the runtime handlers that act on the variable")
 	case !c.SaysMOFED:
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {
@@ -194,8 +193,8 @@ func (e Explainer) advice(c manifest.Container) []string {
 	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. If you remove %s%s, the result is: %s",
 		strings.Join(c.Excess, ", "), removed, more, e.verdict(c).Summary)}
 	if privileged {
-		advice = append(advice, "a pod that must be privileged, such as the pod of a Slurm daemon, gets memlock "+
-			"through the annotation "+policy.AnnotationKey+": \"true\", if optIn.namespaces lists the pod's namespace")
+		advice = append(advice, "a pod that must be privileged, such as the pod of a Slurm daemon, gets memlock through the "+
+			"annotation "+policy.AnnotationKey+": \"true\", if optIn.namespaces lists the pod's namespace")
 	}
 	return advice
 }
@@ -254,9 +253,11 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 			grant.Memlock.String()+" for processes that run as root")
 	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
 		out.Notes = append(out.Notes,
-			"no CAP_IPC_LOCK: the policy grants this capability only if the manifest adds IPC_LOCK; memlock suffices for RDMA")
+			"CAP_IPC_LOCK is not granted, because the policy grants it only if the manifest adds IPC_LOCK; "+
+				"memlock suffices for RDMA")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
-		out.Notes = append(out.Notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
+		out.Notes = append(out.Notes,
+			"CAP_IPC_LOCK is not granted, because the manifest drops all capabilities; memlock suffices for RDMA")
 	}
 	grant.IPCLock = spec.IPCLockNo
 	if adds {

@@ -70,12 +70,11 @@ func TestVerdicts(t *testing.T) {
 		{name: "annotation", config: listed, metadata: optedIn, spec: nothing, verdict: RDMA,
 			summary: "RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
 		{name: "annotation where none counts", metadata: optedIn, spec: nothing, verdict: Refused,
-			summary: `refused: the policy does not allow pods in namespace "ml" to opt in by annotation, and `},
+			summary: `refused: the policy does not allow pods in namespace "ml" to opt in by annotation: `},
 		{name: "left open", verdict: IfInjected, summary: opened + full},
 		{name: "left open, several", spec: two, verdict: IfInjected, summary: openedTwo + full},
 		{name: "left open, otherwise left alone", metadata: optedIn, verdict: IfInjected, summary: opened + full +
-			`; otherwise not RDMA: the pod has been allocated "rdma/hca", so the pod's annotation applies only to RDMA containers, ` +
-			"and this container is not one"},
+			`; otherwise not RDMA: the pod has been allocated "rdma/hca", so its annotation applies only to RDMA containers, unlike this one`},
 		{name: "left open, refused", config: "memlock: memory-limit", verdict: IfInjected,
 			summary: "refused if its device plugin injects verbs devices (rdma/hca): rule \"default\" sets memlock to the container's memory limit"},
 		{name: "assumed", assume: "rdma/*", verdict: RDMA, summary: "RDMA by device" + full},
@@ -99,7 +98,7 @@ func TestVerdicts(t *testing.T) {
 			summary: "RDMA by environment" + full},
 		{name: "environment by default", spec: mofed, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, without: true, verdict: Refused,
-			summary: "refused: no HCA of this node can be injected"},
+			summary: "refused: no usable HCA on this node has an ACTIVE port"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := Explainer{}

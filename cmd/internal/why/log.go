@@ -288,7 +288,7 @@ func (l *logReader) report() *Report {
 		switch {
 		case goes && f.weight < ofKernel:
 			r.Remarks = append(r.Remarks, Remark{f.first,
-				"the log continues after this line: if the job is running, the line is harmless"})
+				"the log continues after this line: if the job is still running, the line is harmless"})
 		case f.kind == weak && (l.other || l.runs > 0):
 			r.Remarks = append(r.Remarks, Remark{f.first, "this line matters only if the program is supposed to use this HCA"})
 		case f.kind == weak && strong:

@@ -167,8 +167,8 @@ func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 	}
 	next.policy = policy.Missing(why)
 	c.putInForce(next)
-	log.Error("cannot read the configuration: until the configuration can be read, the plugin refuses RDMA containers, " +
-		"and does not change other containers")
+	log.Error("cannot read the configuration: until it can be read, the plugin refuses RDMA containers, and does not " +
+		"change other containers")
 }
 
 // fallBackTo restores the policy that was last in force on this node, because a configuration cannot be read.
@@ -176,8 +176,7 @@ func (c *Current) fallBackTo(refused *refusal, last *policy.Policy, source strin
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.putInForce(&version{last, source, refused.origin})
 	c.Log.WithField("config", refused.source).WithError(refused.error).WithField("policy", source).Error(
-		"cannot read the configuration: until the configuration can be read, the node's last policy stays in " +
-			"force")
+		"cannot read the configuration: until it can be read, the node's last policy stays in force")
 }
 
 // readLast reads the policy that was last in force on this node.

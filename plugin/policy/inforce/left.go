@@ -54,8 +54,8 @@ func (c *Current) TookOver(before *Left) {
 	p, err := policy.FromText([]byte(before.Text))
 	if err != nil { // the previous process might have had another version
 		c.readAgain.Store(true)
-		c.Log.WithError(err).Warn("cannot read the policy that the previous process passed on: the policy that is stored " +
-			"on this node stays in force")
+		c.Log.WithError(err).Warn("cannot read the policy that the previous process passed on: the policy stored on " +
+			"this node stays in force")
 		return
 	}
 	c.using.Lock()

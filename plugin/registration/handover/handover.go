@@ -64,7 +64,7 @@ const listenWithin = time.Second
 
 // ErrRefused means that the owner does not pass its connection to this process, because the two processes use different
 // versions of the protocol.
-var ErrRefused = errors.New("the owner of the connection refuses the handover")
+var ErrRefused = errors.New("the owner of the connection refused the handover")
 
 // ErrHangs means that another process holds the lock and does not respond.
 var ErrHangs = errors.New("another process holds the handover lock and does not respond")

@@ -293,7 +293,7 @@ func TestGive_NobodyTakes(t *testing.T) {
 	}
 	hangs, deceived := waitingBehind(t, dir), waitingBehind(t, dir)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || !strings.Contains(err.Error(),
-		"did not take the connection within") {
+		"did not take over the connection within") {
 		t.Errorf("given: %v", err)
 	}
 	expectLeadsTo(t, connection, runtime)

@@ -158,12 +158,12 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	}); err != nil {
 		return fmt.Errorf("the waiting process did not receive the state: %w", err)
 	}
-	err := errors.New("the waiting process exited before it took the connection")
+	err := errors.New("the waiting process exited before it took over the connection")
 	select {
 	case <-w.accepted:
 	case <-w.gone:
 	case <-time.After(time.Until(late)):
-		err = fmt.Errorf("the waiting process did not take the connection within %s", patience)
+		err = fmt.Errorf("the waiting process did not take over the connection within %s", patience)
 		_ = w.CloseRead() // the waiter can no longer take the connection, but might have just taken it
 		<-w.gone
 	}

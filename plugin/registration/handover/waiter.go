@@ -137,7 +137,7 @@ func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	connection := w.given[0]
 	locked := w.given[1]
 	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // the lock was released
-		return nil, nil, fmt.Errorf("another process has the lock: %w", err)
+		return nil, nil, fmt.Errorf("another process holds the lock: %w", err)
 	}
 	w.given = nil
 	socket, err := SocketOf(connection)

@@ -35,7 +35,7 @@ type PCI struct {
 type HCA struct {
 	Name     string
 	NodeType string // as in sysfs; "" means "1: CA"
-	PCI      string // the PCI address; "" means a soft HCA
+	PCI      string // the PCI address; "" means a software HCA
 	Above    string // the PCI bridges above the HCA, in the form of PCI.Above
 	Parent   string // for a VF, the PCI address of the physical function
 	SF       string // for a scalable function of the device PCI, mlx5_core.sf.N
@@ -56,7 +56,7 @@ type Port struct {
 	PhysState string // as in sysfs; "" means "5: LinkUp"
 	LinkLayer string // as in sysfs; "" means "InfiniBand"
 	Rate      string // as in sysfs; "" means "100 Gb/sec (4X EDR)"
-	// Netdevs are the netdevs below the HCA's device with this port's dev_port. A soft HCA is created on the first of
+	// Netdevs are the netdevs below the HCA's device with this port's dev_port. A software HCA is created on the first of
 	// these netdevs.
 	Netdevs []string
 	// Stacked are netdevs that are stacked on the first of Netdevs, in this network namespace.
@@ -125,7 +125,7 @@ type builder struct {
 	functions map[string]int
 }
 
-// Dir returns the sysfs directory of the HCA with this name and PCI address. If pci is "", the HCA is a soft HCA.
+// Dir returns the sysfs directory of the HCA with this name and PCI address. If pci is "", the HCA is a software HCA.
 func Dir(name, pci string) string { return path.Join(bus(pci), "infiniband", name) }
 
 func bus(pci string) string {

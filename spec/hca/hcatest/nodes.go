@@ -97,7 +97,7 @@ func EFANode() Node {
 	return Node{HCAs: []HCA{first, second}, NoRDMACM: true}
 }
 
-// SoftRoCENode has no RDMA hardware, but three soft HCAs. The port of one soft HCA is DOWN.
+// SoftRoCENode has no RDMA hardware, but three software HCAs. The port of one software HCA is DOWN.
 func SoftRoCENode() Node {
 	var n Node
 	for i, netdev := range []string{"eth0", "d1", "d2"} {

@@ -95,7 +95,7 @@ func register(size int) (hca int, domain uint32, err error) {
 	return hca, domain, nil
 }
 
-// failQueuePair creates a queue pair for a reliable connection on a soft HCA, and moves it through INIT into ERR.
+// failQueuePair creates a queue pair for a reliable connection on a software HCA, and moves it through INIT into ERR.
 func failQueuePair(hca int, domain uint32) error {
 	const createCQ, createQP, modifyQP = 18, 24, 26
 	const noChannel, reliable, one = 1<<32 - 1, 2 << 40, 1<<32 | 1 // the queue pair's type is one byte of a word

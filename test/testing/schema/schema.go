@@ -17,8 +17,8 @@ import (
 const Module = "github.com/rdma-spec/rdma-spec"
 
 // Reflector returns a reflector that describes each type and field with its comment, and requires no field. The
-// directories contain the types, or are above them. They are relative to the repository's root, which must be the working
-// directory.
+// directories contain the types, or are above them. They are relative to the repository's root, which must be the
+// working directory.
 func Reflector(t testing.TB, dirs ...string) *jsonschema.Reflector {
 	t.Helper()
 	r := &jsonschema.Reflector{

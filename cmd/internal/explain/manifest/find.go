@@ -75,7 +75,7 @@ func (m *Manifest) walk(value any, p place) {
 	}
 	switch {
 	case pod && overrides.MatchString(p.path):
-		m.unexplained(p, "the value changes pods from other manifests")
+		m.unexplained(p, "the value changes pods that other manifests define")
 	case pod:
 		m.add(all, p)
 	case len(limits) > 0:
@@ -154,7 +154,7 @@ func (m *Manifest) misplaced(p place, first int) {
 				fmt.Sprintf("document %d, %s: annotation %s has no effect outside a pod template: move the annotation to %s",
 					p.document, p.name, stray, join(m.Pods[first].Path, "metadata.annotations")))
 		default:
-			m.unexplained(p, "annotation "+stray+" has an effect only if the controller copies the annotation to the pods")
+			m.unexplained(p, "annotation "+stray+" has an effect only if the controller copies it to the pods")
 		}
 	}
 }
@@ -187,7 +187,7 @@ func keyProblem(key string, containers []string) string {
 		return ""
 	case len(name) > maxName:
 		return fmt.Sprintf("has %d characters after the slash, but Kubernetes allows only %d: write %s, which applies to "+
-			"all containers of the pod, or shorten the container's name to %d characters", len(name), maxName, forPod,
+			"all containers in the pod, or shorten the container's name to %d characters", len(name), maxName, forPod,
 			maxName-len("container."))
 	case single:
 		return fmt.Sprintf("has no effect: the pod has no container %s, only %s", container,

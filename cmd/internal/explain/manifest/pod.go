@@ -246,8 +246,8 @@ func (m *Manifest) add(spec map[string]any, p place) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.Metadata.Annotations)) {
 		if injecting.MatchString(key) {
-			pod.Notes = append(pod.Notes, "annotation "+key+": when the pod is created, Spiderpool's webhook adds resources "+
-				"to the first container, so run explain on the manifest of the created pod (kubectl get pod -o yaml)")
+			pod.Notes = append(pod.Notes, "annotation "+key+" makes Spiderpool's webhook add resources to the first "+
+				"container when the pod is created: run explain on the created pod's manifest (kubectl get pod -o yaml)")
 		}
 		if problem := keyProblem(key, names); problem != "" {
 			pod.Problems = append(pod.Problems, join(p.path, "metadata.annotations")+": "+key+" "+problem)

@@ -52,10 +52,10 @@ func New(m Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why FILE|-|MESSAGE",
 		Short: "Find the line that matters in a program's log, and list the possible causes",
-		Long: `Find the line that matters in a log, and list the possible causes of the problem, the most likely
-cause first. The log can come from a program that uses RDMA, such as NCCL, UCX, or perftest, or
-from the kernel, a runtime, or the kubelet. FILE is a log file, - is standard input, and MESSAGE is
-a line from a log. The command does not use the network, and prints only relevant lines.
+		Long: `Find the line that matters in a log, and list the possible causes of the problem, most likely
+first. The log can come from a program that uses RDMA, such as NCCL, UCX, or perftest, or from the
+kernel, a runtime, or the kubelet. FILE is a log file, - is standard input, and MESSAGE is a line
+from a log. The command does not use the network, and prints only relevant lines.
 
 ` + howLinesAreRead,
 		Example: fmt.Sprintf(`  %[1]s why train.log
@@ -96,11 +96,11 @@ a line from a log. The command does not use the network, and prints only relevan
 
 const (
 	howLinesAreRead = `In each line, the command looks for an operation and a status, such as ibv_reg_mr and ENOMEM. If
-the command knows no cause for the operation and the status, read the preceding lines of the log.
-The command also lists lines that look like errors but do not matter.
+it knows no cause for this pair, read the preceding lines of the log. The command also lists lines
+that look like errors but do not matter.
 
 The exit status is 1 if the command finds a line that matters (even if the cause is unknown), 0 if
-the command finds no such line, and 3 if the command cannot read the log.`
+it finds none, and 3 if it cannot read the log.`
 	anExample = `  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`
 )
 

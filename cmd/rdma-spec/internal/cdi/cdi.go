@@ -26,7 +26,8 @@ func Command() *cobra.Command {
 		Short: "Let Podman, Docker, and other runtimes add HCAs with one --device flag",
 		Long: `Write and check CDI files. With CDI files, Podman, Docker, nerdctl, containerd, and CRI-O can
 refer to a node's HCAs by name, as in podman run --device rdma.noderesource.dev/hca=mlx5_0. A
-container with an HCA's CDI device gets the HCA's device nodes, rdma_cm, and the memlock limit.`,
+container with an HCA's CDI device gets the HCA's device nodes, rdma_cm, and a higher
+locked-memory limit (memlock).`,
 		Example: `  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi list`,
 		GroupID: cli.GroupConfiguration,
@@ -60,8 +61,8 @@ CDI does not support rlimits, so the CDI file specifies a hook. After creating a
 runtime runs the hook. The hook raises the locked-memory limit (memlock) of the container's first
 process, for root and for other users. If the container's spec sets memlock, the hook changes
 nothing. By default, the hook also leaves Kubernetes containers unchanged, because the nri-rdma
-plugin sets their memlock. Processes that commands such as 'docker exec' start later get the
-runtime's own memlock.
+plugin sets their memlock. Processes that are started later, for example with 'docker exec', get
+the runtime's own memlock.
 
 --to replaces the file atomically. If no HCA can be used, --to removes the file. If the node does
 not change, the output does not change either.
@@ -134,7 +135,7 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 	}
 	var text []byte // none: the file is removed
 	if built == nil {
-		notes = append(notes, "no HCA on this node can be used: for the reasons, run 'rdma-spec devices'")
+		notes = append(notes, "no HCA on this node can be used: to see the reasons, run 'rdma-spec devices'")
 	} else if text, err = cdi.Text(built, options); err != nil {
 		return nil, err
 	}
@@ -164,12 +165,12 @@ func newCDIListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the node's CDI devices and their faults",
 		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, including those of other tools. The
-command compares the files with the node, and reports device nodes that are missing or have a
-different device number, names that now refer to a different HCA, missing hooks, and devices that
-several files define.
+command compares the files with the node's state. It reports device nodes that are missing or whose
+device number differs from the number in the file, names that now refer to a different HCA, missing
+hooks, and devices that several files define.
 
-The exit status is 0 if the files have no problem, 1 if a file has a problem, and 3 if the list is
-incomplete.`,
+The exit status is 0 if the command finds no problem in the files, 1 if it finds a problem, and 3
+if the list is incomplete.`,
 		Example: `  rdma-spec cdi list
   rdma-spec cdi list -o json`,
 		Args: cobra.NoArgs,
@@ -209,7 +210,7 @@ func listCDI(stdout, stderr io.Writer, root, format string) error {
 	if format == cli.FormatTable {
 		err = cli.WriteTable(stdout, []string{"DEVICE", "FILE", "NODES", "HOOKS", "PROBLEM"}, rows)
 		if len(files) == 0 {
-			notes = append(notes, "this node has no CDI files: to write a file, run 'rdma-spec cdi generate --to "+cdi.File+"'")
+			notes = append(notes, "this node has no CDI files: to write one, run 'rdma-spec cdi generate --to "+cdi.File+"'")
 		}
 	} else {
 		err = cli.WriteStructured(stdout, format, Result{cli.Result("CDIList"), append([]cdi.Found{}, files...)})

@@ -84,9 +84,9 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	}{
 		{two, 0, "mlx5_0 mlx5_1", ""},
 		{one, 0, "mlx5_0", ""},
-		{none, 1, "", "rdma-spec: warning: no HCA on this node can be used: for the reasons, run 'rdma-spec devices'\nrdma-spec: warning: " +
+		{none, 1, "", "rdma-spec: warning: no HCA on this node can be used: to see the reasons, run 'rdma-spec devices'\nrdma-spec: warning: " +
 			file + " was removed\n"},
-		{none, 1, "", "rdma-spec: warning: no HCA on this node can be used: for the reasons, run 'rdma-spec devices'\n"},
+		{none, 1, "", "rdma-spec: warning: no HCA on this node can be used: to see the reasons, run 'rdma-spec devices'\n"},
 		{two, 0, "mlx5_0 mlx5_1", ""},
 	} {
 		got := program.Call("", "cdi", "generate", "--to", file, "--root", hookRoot(t, step.node.Files()))

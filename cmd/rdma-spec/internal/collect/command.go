@@ -43,24 +43,25 @@ func Command(checks []doctor.Check) *cobra.Command {
 		Use:   "collect",
 		Short: "Write a support bundle for this node",
 		Long: `Write a support bundle: a tar.gz file with the data that the devices, status, and doctor commands
-read on this node. The file contains information from sysfs about HCAs and PCI devices, the limits
-and capabilities of processes, the container runtime settings that affect RDMA, the kernel log
-lines about RDMA, and the responses of the runtimes and the kubelet. With --root FILE.tar.gz, the
-devices, status, and doctor commands report the same results on another machine.
+read on this node. The file contains the limits and capabilities of processes, the container
+runtime settings that affect RDMA, and information from sysfs about HCAs and PCI devices. The file
+also contains the kernel log lines about RDMA, and the responses of the runtimes and the kubelet.
+With --root FILE.tar.gz, the devices, status, and doctor commands report the same results on
+another machine.
 
 The support bundle contains no configuration files and no command-line arguments. The only
 environment variables in the support bundle are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
 NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES, the
 support bundle records only whether the variable requests all, some, or no accelerators. Error
 messages are redacted. The support bundle contains addresses, MACs, GUIDs, and the names of hosts,
-pods, and namespaces. --anonymize replaces these addresses, MACs, GUIDs, and names with numbered
-pseudonyms. The doctor command finds the same faults in an anonymized support bundle.
+pods, and namespaces. --anonymize replaces all of these with numbered pseudonyms. This does not
+affect the faults that the doctor command finds in the support bundle.
 
 Before the command writes the support bundle, it prints the paths and sizes of all files to
 standard error. --list only lists the files. Only the owner can read the file that --to writes.
 
-The command reports a file as missing if it cannot read the file within 2 seconds, and a daemon's
-response as missing if the response does not arrive within 10 seconds.
+If the command cannot read a file within 2 seconds, or if a daemon does not respond within 10
+seconds, the command reports the file or the response as missing.
 
 The exit status is 0 if the support bundle is written, even if files are missing, and 3 if the
 support bundle cannot be created or written.`,
@@ -80,7 +81,8 @@ support bundle cannot be created or written.`,
 		"output")
 	f.BoolVar(&o.anonymize, "anonymize", false,
 		"replace host, pod, namespace, and user names, IP and MAC addresses, and GUIDs with numbered pseudonyms")
-	f.BoolVar(&o.list, "list", false, "list the files for the support bundle without writing it")
+	f.BoolVar(&o.list, "list", false,
+		"list the files that the support bundle would contain, without writing the bundle")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
 		"timeout for all daemons together; the timeout for each file is one fifth of this value")
 	o.AddFlags(f)

@@ -35,15 +35,15 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Keep a CDI file of the HCAs up to date for Podman, Docker, and other runtimes",
-		Long: `Install the files that write and update the CDI file /var/run/cdi/rdma.yaml: the rdma-spec and
-rdma-hook programs in /usr/local/bin, units that write the file at boot and when ports become
-ACTIVE, and a udev rule that starts the units when HCAs appear or disappear. For the content of the
-file, see 'rdma-spec cdi generate --help'. With --revert, the command also removes the CDI files
-whose hook is one of these programs.
+		Long: `Keep the CDI file /var/run/cdi/rdma.yaml up to date. The command installs the rdma-spec and
+rdma-hook programs in /usr/local/bin. The command also installs units that write the file at boot
+and when ports become ACTIVE, and a udev rule that starts the units when HCAs appear or disappear.
+To learn what the file contains, see 'rdma-spec cdi generate --help'. With --revert, the command
+also removes the CDI files whose hook is one of these programs.
 
 On a node with a kubelet, CDI devices can bypass NRI and the nri-rdma plugin, because
-nvidia-container-runtime takes CDI names from the NVIDIA_VISIBLE_DEVICES variable, which a pod can
-set. Therefore, the command fails on such a node unless you set --kubernetes.`,
+nvidia-container-runtime takes CDI names from NVIDIA_VISIBLE_DEVICES, which a pod can set.
+Therefore, the command fails on such a node unless you set --kubernetes.`,
 		Example: `  rdma-spec configure cdi
   rdma-spec configure cdi --dry-run
   rdma-spec configure cdi --revert`,
@@ -59,9 +59,8 @@ set. Therefore, the command fails on such a node unless you set --kubernetes.`,
 				"systemctl enable --now"))
 		}
 		if found := kubelet(o.Root); found != "" && !kubernetes {
-			return configured{}, fmt.Errorf("this node has a kubelet (%s): if a pod set NVIDIA_VISIBLE_DEVICES to "+
-				"rdma.noderesource.dev/hca=all, nvidia-container-runtime would add every HCA to the pod, regardless of the "+
-				"policy; use the nri-rdma plugin instead, or add --kubernetes", found)
+			return configured{}, fmt.Errorf("this node has a kubelet (%s), so pods could use NVIDIA_VISIBLE_DEVICES to get "+
+				"HCAs that were not allocated to them: use the nri-rdma plugin instead, or add --kubernetes", found)
 		}
 		return o.cdi(installed)
 	})

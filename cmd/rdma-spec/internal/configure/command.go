@@ -51,14 +51,14 @@ func (o *Options) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Configure a node for RDMA containers, or revert the configuration",
-		Long: `Change the files on the node that affect RDMA containers: the files for NRI in containerd or
-CRI-O, for runtime handlers, for the limits of units, and for the nri-rdma plugin. With --all, the
-command turns on NRI, and installs the plugin as a service if the node has no plugin. The command
-then lists the faults that rdma-spec doctor finds, except for faults that are fixed by the steps
-after "next:" in the output. The listed faults do not change the exit status.
+		Long: `Change the node's configuration for RDMA containers: NRI in containerd or CRI-O, runtime handlers,
+the limits of systemd units, and the nri-rdma plugin. With --all, the command turns on NRI, and
+installs the plugin as a service if the node has no plugin. The command then lists the faults that
+rdma-spec doctor finds. The list omits faults that are fixed by the "next:" steps in the output.
+The listed faults do not change the exit status.
 
 The command makes only three kinds of changes: it writes its own files, adds a block of lines to
-the end of a file, and adds an element to the imports of a file. If these changes are not
+the end of a file, and adds an element to a file's imports. If these changes are not
 sufficient, the command prints the change that you must make. Before the command replaces a file,
 it tests whether containerd can load a copy of the new configuration. The command makes a
 change only if everything else in containerd's effective configuration stays the same. The command
@@ -66,21 +66,21 @@ replaces files atomically, and keeps their mode and owner. If another tool chang
 same time, the command keeps the other tool's change, and fails. If this happens, rerun the
 command.
 
-Without --restart, the command does not restart daemons. However, k0s itself restarts its
-containerd. With --restart, the runtime must respond within its unit's timeouts for a stop and a
-start, and must list the containers that were running before the restart. If the runtime does not
-respond or does not list these containers, or if you press Ctrl-C, the command restores all files,
-and restarts the runtime once more.
+Without --restart, the command does not restart daemons. However, k0s automatically restarts its
+containerd when a drop-in file changes. With --restart, the runtime must respond within its unit's
+stop and start timeouts, and must list the containers that were running before the restart. If the
+runtime does not respond or does not list these containers, or if you press Ctrl-C, the command
+restores all files, and restarts the runtime once more.
 
-If an upgrade or another tool has removed changes, rerun the command to restore them, including
-those for other features.
+If an upgrade or another tool has undone some of the changes, rerun the command. The command
+restores all lost changes, even those for other features.
 
 --revert reverts the changes from all runs, and keeps changes that other tools or people made. If
-somebody has changed one of rdma-spec's own files, the command keeps that file and all other files
-of the same feature, reports the file, and continues with the other features. If a file already
-exists where the command writes its own file, the command keeps the existing file as
-FILE.rdma-spec.bak, and --revert restores it. --forget drops the record of a feature without
-changing any file. The record is in /var/lib/rdma-spec/configure.
+somebody has changed one of rdma-spec's own files, the command reports that file, keeps all files
+of the same feature, and continues with the other features. If the command replaces an existing
+file with its own, it saves the original as FILE.rdma-spec.bak, and --revert restores the original.
+--forget deletes a feature's record without changing any file. The record is in
+/var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert keeps a file because somebody has
 changed it, 2 for a usage error, and 3 if the command fails. If the command fails, it changes
@@ -101,7 +101,7 @@ changed.`,
 	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0,
 		"timeout for a restart (`TIME`); by default, the timeouts of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "revert the change")
-	f.BoolVar(&o.forget, "forget", false, "drop the record of the change without changing any file")
+	f.BoolVar(&o.forget, "forget", false, "delete the record of the change without changing any file")
 	f.StringVar(&o.Root, "root", "/", "change the node whose root directory is this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn on NRI, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)

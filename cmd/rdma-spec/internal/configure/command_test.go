@@ -428,7 +428,7 @@ func TestConfigureRoot(t *testing.T) {
 func TestConfigureFails(t *testing.T) {
 	for file, test := range map[string]struct{ text, want string }{ // "" for a file that is removed
 		"var":                        {"no directory", "cannot create " /* …/var/lib/rdma-spec/configure: not a directory */},
-		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML; correct the error first"},
+		"etc/containerd/config.toml": {"broken = true\n", "config.toml (failed to load TOML): correct the error first"},
 		"usr/bin/containerd":         {"", "no containerd binary under "},
 	} {
 		t.Run(file, func(t *testing.T) {

@@ -70,7 +70,7 @@ func TestCRIONRI(t *testing.T) {
 		"off by an older file of a newer": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n",
 			"usr/bin/crio": "#!/bin/sh\necho crio version 1.34.0\n"}, ours},
 		"off by a flag": {map[string]string{"etc/crio/crio.conf": "", "etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio --enable-nri=false\n"},
-			"error: the command line of CRI-O, which CRI-O reads after  … sets enable_nri = false: change the value in the command line of CRI-O"},
+			"error: CRI-O's command line, which CRI-O reads after  … sets enable_nri = false: change the value in CRI-O's command line"},
 		"another directory": {map[string]string{"etc/crio/crio.conf.d/99": "[crio.nri]\nenable_nri = false\n", "opt/d/1": "[crio.nri]\nenable_nri = false\n",
 			"etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio -d /opt/d\n"}, "opt/d/90-rdma-spec-nri.conf"},
 		"not TOML": {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},

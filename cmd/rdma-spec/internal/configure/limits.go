@@ -28,7 +28,7 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	if unit != "" {
 		unit = strings.TrimSuffix(unit, ".service") + ".service"
 		if !slices.Contains(known, unit) {
-			return nil, "", fmt.Errorf("%q is not a unit of a supported container runtime; use one of these units: %s", unit,
+			return nil, "", fmt.Errorf("%q is not a unit of a supported container runtime: use one of %s", unit,
 				strings.Join(known, ", "))
 		}
 		known = []string{unit}

@@ -37,9 +37,9 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 or later, or CRI-O. If NRI is already on, the command changes nothing.
 
 The command writes its own file to a directory that the configuration imports or that the platform
-reads. If no such directory exists, the command writes the file to rdma-spec.d, and adds an import
-of this directory. If a K3s or RKE2 template includes the base template, the command adds a block
-to the end of the template.
+reads. If no such directory exists, the command writes the file to rdma-spec.d, and adds this
+directory to the configuration's imports. If a K3s or RKE2 template includes the base template, the
+command adds a block to the end of the template.
 
 With --required, the command also turns on NRI's default validator, so that a pod can use the
 required-plugins.noderesource.dev annotation to require a plugin. The validator requires containerd

@@ -61,12 +61,12 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a drop-in of a unit that names another file": {"1.7.35", "handler rdma --like runc", map[string]string{config: "", "etc/cri/config.toml": "version = 2\n" + runcV2,
 			"run/systemd/system/containerd.service.d/x.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/containerd -c=/etc/cri/config.toml\n"}, "etc/cri/rdma-spec-rdma.json"},
 		"no version": {"2.2.9", "handler rdma --like runc", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"error: the file has no version, and containerd 2.2.9 ignores the CRI settings of such a file; first, run 'containerd --config "},
+			"error: the file has no version, so containerd 2.2.9 ignores the file's CRI settings: first, run 'containerd --config "},
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
 			"error: the file has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the file with the older version"},
 		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
-			"error: the file has version 3, and containerd 2.2.9 ignores the io.containerd.grpc.v1.cri section of such a file; first, rename the section in "},
+			"error: the file has version 3, so containerd 2.2.9 ignores the file's io.containerd.grpc.v1.cri section: first, rename the section in "},
 		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gpu]\n  runtime_type = \"io.containerd.runc.v2\"\n"}, "etc/containerd/"},
 		"an older drop-in that has another handler": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['conf.d/*.toml']\n" +
@@ -86,7 +86,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a base spec of ours in place that is missing": {"2.4.2", "handler runc --in-place", map[string]string{config: "version = 2\n" + runcV2 +
 			"  base_runtime_spec = '/etc/containerd/rdma-spec-runc.json'\n"}, "error: containerd cannot use the base spec /etc/containerd/rdma-spec-runc.json, and "},
 		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},
-			`error: the handler "bare" has no runtime_type, so its pods do not start: set the runtime_type in `},
+			`error: the handler "bare" has no runtime_type, so its pods do not start: set runtime_type in `},
 		"a handler without a type, in place": {"2.2.9", "handler bare --in-place", map[string]string{config: "version = 2\n" + runtime +
 			"bare]\n  runtime_root = '/x'\n"}, `error: the handler "bare" has no runtime_type`},
 		"a unit that names a file in another directory": {"2.4.2", "nri", map[string]string{config: "version = 3\n" + nriOff,
@@ -95,7 +95,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`},
 			"error: rdma-spec-rdma.json is also the base_runtime_spec of theirs, so the change would affect all containers of theirs: set " +
-				"another base_runtime_spec for theirs, or use --force"},
+				"a different base_runtime_spec for theirs, or use --force"},
 		"a base spec that another handler names, by force": {"2.4.2", "handler rdma --like runc --force", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`}, "etc/containerd/rdma-spec-rdma.json"},
@@ -225,7 +225,7 @@ func TestConfigureAnImmutableNode(t *testing.T) {
 	if root := os.Getenv(readOnlyRoot); root != "" {
 		got := configure(root, "nri")
 		if got.Status != 3 || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr, "read-only file system: the node "+
-			"is immutable: add the output of rdma-spec generate --for talos to the configuration of talos") {
+			"is immutable: add the output of rdma-spec generate --for talos to the talos configuration") {
 			t.Errorf("%+v", got)
 		}
 		return

@@ -18,7 +18,7 @@ import (
 const featurePlugin = "plugin"
 
 // programUsage is the description of the flag for the plugin's program.
-const programUsage = "install this `FILE` as nri-rdma; by default, the nri-rdma file in the directory of rdma-spec"
+const programUsage = "install this `FILE` as nri-rdma; by default, nri-rdma in the same directory as rdma-spec"
 
 func newConfigurePluginCommand(o *Options) *cobra.Command {
 	var service programs
@@ -28,8 +28,8 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 		Short: "Install the nri-rdma plugin as a service or as a program that the runtime launches",
 		Long: `Install the nri-rdma program in /usr/local/bin, and a systemd unit that runs it as a service. With
 --launched, the command installs the program in /opt/nri/plugins instead, and the runtime launches
-the plugin. A launched plugin starts before the node's first container. However, if the plugin
-exits, the runtime relaunches it only when the runtime itself restarts. If the plugin has no
+the plugin. In this case, the plugin starts before the node's first container. However, if the
+plugin exits, the runtime relaunches it only when the runtime itself restarts. If the plugin has no
 configuration, the command writes /etc/rdma-spec/config.yaml with the defaults.
 
 A node can have only one nri-rdma plugin. If the plugin already runs from a package or in a

@@ -68,8 +68,8 @@ func (o *Options) stillNamed(after containerd.Contents) (path string, err error)
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
 				if !d.Rendered(file) && name.Match(file.Text) {
-					return path, fmt.Errorf("%[1]s refers to %[2]s, and containerd does not serve CRI if %[2]s is missing: change "+
-						"the reference first", file.Path, path)
+					return path, fmt.Errorf("%s refers to %s, and containerd's CRI plugin does not load without this file: "+
+						"change the reference first", file.Path, path)
 				}
 			}
 		}

@@ -32,11 +32,11 @@ func Command() *cobra.Command {
 standard error.
 
 With -o json or -o yaml, the result also contains the problems and the node's network namespace
-mode. For each HCA, the result contains the function (physical, virtual, or scalable), the parent,
-the driver, the ABI version, LIDs, subnet prefixes, and GIDs.
+mode. For each HCA, the result contains the type of function (physical, virtual, or scalable), the
+parent, the driver, the ABI version, the LIDs, the subnet prefixes, and the GIDs.
 
-The exit status is 0 if the HCAs are listed, even if the node has no HCA or an HCA has a problem.
-The exit status is 3 if the HCAs cannot be listed.`,
+The exit status is 0 if the command can read the list of HCAs, even if the list is empty or an HCA
+has a problem. The exit status is 3 if the command cannot read the list.`,
 		Example: `  rdma-spec devices
   rdma-spec devices -o json | jq -r '.hcas[] | select(any(.ports[]; .state == "ACTIVE")).name'`,
 		GroupID: cli.GroupNode,

@@ -55,20 +55,21 @@ Each check has one of these results:
   unknown         the check cannot determine a result; this is not a fault, but examine the node
                   manually
   ignored         the result is wrong or unknown, but an entry in /etc/rdma-spec/doctor.yaml
-                  ignores the result; for each fault, doctor prints an entry that would ignore it
+                  tells doctor to ignore it; for each fault, doctor prints an entry that you
+                  can add to this file
   ok              the check found no fault
   skipped         the check depends on another check whose result is wrong or unknown
   not applicable  the check does not apply to the node
 
 -o npd uses the protocol of node-problem-detector's custom plugins. doctor prints one line, and
-exits with status 0 if no check is wrong, 1 if a check is wrong, or 2 if all checks of a family
+exits with status 0 if no check finds a fault, 1 if a check does, or 2 if all results of a family
 are unknown. -o prometheus writes metrics for node_exporter's textfile collector. The metrics
 contain the results of the checks. Without --only, the metrics also contain the amount of memory
 that each RDMA container has registered.
 
-The exit status is 1 if a check finds a fault. If no check is wrong, but all checks of a family are
-unknown, the exit status is 3. For example, if the runtime does not respond, all checks of a family
-can be unknown. doctor prints the name of each such family to standard error.`,
+The exit status is 1 if a check finds a fault. If no check finds a fault, but all results of a
+family are unknown, the exit status is 3. This can happen, for example, if the runtime does not
+respond. doctor prints the name of each such family to standard error.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --explain port-active
@@ -119,8 +120,8 @@ can be unknown. doctor prints the name of each such family to standard error.`,
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"total timeout for all daemons; if a daemon does not respond in time, its checks are unknown; on a slow node, "+
-			"increase the timeout")
+		"total timeout for all daemons; if a daemon does not respond in time, its checks are unknown; "+
+			"increase it on slow nodes")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {
@@ -145,8 +146,8 @@ func checkNames(checks []Check, typed string) []string {
 func explainCheck(stdout io.Writer, check string) error {
 	page, err := docs.Fault(check)
 	if err != nil {
-		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s; to list the checks, run rdma-spec doctor --list; to "+
-			"explain a message, run rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
+		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s; run rdma-spec doctor --list to list the checks, or "+
+			"rdma-spec why %s to explain a message", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
 	}
 	_, text, _ := strings.Cut(page, "\n\n")
 	_, err = io.WriteString(stdout, text)
@@ -277,7 +278,7 @@ func Concluded(findings []Finding) error {
 }
 
 func notLookedAt(families []string) error {
-	return fmt.Errorf("not checked: %s; for the reasons, see the results", strings.Join(families, ", "))
+	return fmt.Errorf("not checked: %s (for the reasons, see the results)", strings.Join(families, ", "))
 }
 
 // unknownFamilies returns the families in which all checks are unknown or skipped. A family that is not visible from a

@@ -234,8 +234,8 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 func TestDoctorStrictIgnoreFile(t *testing.T) {
 	for file, want := range map[string]string{
 		"ignores: []":                                      `unknown field "ignores"`,
-		"ignore: [{check: a}]":                             `ignore[0]: "check" and "reason" must have values`,
-		"ignore: [{object: a, reason: b}]":                 `ignore[0]: "check" and "reason" must have values`,
+		"ignore: [{check: a}]":                             `ignore[0]: "check" and "reason" are required`,
+		"ignore: [{object: a, reason: b}]":                 `ignore[0]: "check" and "reason" are required`,
 		"ignore: [{check: a, reason: b, objects: c}]":      `unknown field "ignore[0].objects"`,
 		"ignore: [{check: '[a', reason: b}]":               `ignore[0]: "check" or "object" is not a valid glob: to match a bracket, write \[`,
 		"ignore: []\nignore: []":                           "already set",

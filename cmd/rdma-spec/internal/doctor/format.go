@@ -125,7 +125,7 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 			fmt.Fprintf(&text, "    warning: %s\n    to see what is affected: %s\n", cli.PlainText(l.Warning),
 				cli.PlainText(l.Affected))
 		}
-		fmt.Fprintf(&text, "    see: rdma-spec doctor --explain %s, or %s\n", l.checks[0], l.Docs)
+		fmt.Fprintf(&text, "    for details: rdma-spec doctor --explain %s, or %s\n", l.checks[0], l.Docs)
 		for _, entry := range l.entries {
 			if !folded || len(l.entries) <= most {
 				fmt.Fprintf(&text, "    ignore: %s\n", entry)

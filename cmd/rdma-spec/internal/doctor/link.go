@@ -54,19 +54,21 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 	case i < 0:
 		return ""
 	case p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp":
-		return "Configure the subnet manager to serve virtual functions. For NVIDIA's OpenSM, set virt_enabled 2 in " +
-			"opensm.conf, and restart OpenSM"
+		return fmt.Sprintf("HCA %s is a virtual function. Configure the fabric's subnet manager to support virtual "+
+			"functions. "+
+			"For NVIDIA's OpenSM, set virt_enabled 2 in opensm.conf on the subnet manager's host. Restart OpenSM at a time "+
+			"when the whole fabric can do without it", h.Name)
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
-		return fmt.Sprintf("The link of the virtual function follows the state of its representor. To bring up the "+
-			"representor, run: ip link set %s up. To check that the representor is a port of an Open vSwitch bridge, run: "+
+		return fmt.Sprintf("The virtual function's link follows the state of the function's representor. To bring up "+
+			"the representor, run: ip link set %s up. To check that the representor is a port of an Open vSwitch bridge, run: "+
 			"ovs-vsctl port-to-br %[1]s", of)
 	}
 	netdev := "NETDEV"
 	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {
 		netdev = netdevs[0]
 	}
-	return fmt.Sprintf("To make the link of the virtual function follow the link of its physical function, HCA %s, run: "+
+	return fmt.Sprintf("To make the virtual function's link follow the link of its physical function, HCA %s, run: "+
 		"ip link set %s vf N state auto. To find the number N of the virtual function, run: "+
 		"ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
 }

@@ -67,7 +67,7 @@ func TestDoctorOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    impact: \n    fix (disruptive): x\uFFFD\n" +
-		"    warning: The pod loses it.\n    to see what is affected: rdma-spec status\n    see: rdma-spec doctor --explain , or \n"
+		"    warning: The pod loses it.\n    to see what is affected: rdma-spec status\n    for details: rdma-spec doctor --explain , or \n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -36,7 +36,7 @@ var sideEffects = []sideEffect{
 	{regexp.MustCompile(`/(un)?bind\b`), loses("Programs in all network namespaces lose access to the device.",
 		"rdma-spec status; rdma resource show"), true},
 	{regexp.MustCompile(`ip link set (dev )?\S+ (down|mtu|name|netns|nomaster|vf)`), loses(
-		"Programs that use the interface or the function briefly lose their connections.",
+		"Programs that use the interface or the function lose their connections for a short time.",
 		"ip -details link; ip route"), true},
 	{regexp.MustCompile(`rdma system set netns`), loses("Pods that share HCAs lose access to them.",
 		"rdma-spec status"), true},
@@ -50,7 +50,7 @@ func restartsRuntime(_ *View, command []string) (warning, affected string) {
 	if slices.Contains(unharmful, command[1]) {
 		return "", ""
 	}
-	return "A restart of the runtime ends exec sessions, and the jobs that were started in them.",
+	return "Restarting the runtime ends exec sessions and the processes started in them. Containers keep running.",
 		"ss -tnp | grep -e containerd -e crio -e k3s"
 }
 

@@ -57,8 +57,8 @@ func (v *View) OtherGPUs() []string {
 }
 
 // UsesRDMA reports whether the node is known to use RDMA. An Ethernet card alone is not enough. The signs are an ACTIVE
-// port of a fabric or of a function that is only for RDMA (erdma), a soft HCA, which somebody created, at least four
-// ACTIVE RoCE ports and at least as many as GPUs, or pods that use RDMA.
+// port of a fabric or of a function that is only for RDMA (erdma), a software HCA, which somebody created, at least
+// four ACTIVE RoCE ports and at least as many as GPUs, or pods that use RDMA.
 func (v *View) UsesRDMA(gpus int) bool {
 	node, err := v.HCAs()
 	if err != nil {

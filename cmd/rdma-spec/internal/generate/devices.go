@@ -34,7 +34,7 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 			notes = append(notes, "warning: "+line)
 		}
 		if len(chosen) == 0 {
-			return nil, nil, errors.New("no HCA on this node can be used: for the reasons, run 'rdma-spec devices'")
+			return nil, nil, errors.New("no HCA on this node can be used: to see the reasons, run 'rdma-spec devices'")
 		}
 	} else {
 		for name := range strings.SplitSeq(choice, ",") {

@@ -38,16 +38,16 @@ func Command() *cobra.Command {
 		Long: `Print an OCI runtime spec for containerd's base_runtime_spec. The spec is containerd's default spec
 with an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK, but without the default limit of
 1024 open files. Use this base spec for runtimes without NRI. A base spec applies to all containers
-of a runtime handler, so use a separate handler and RuntimeClass.
+of a runtime handler, so create a separate handler and RuntimeClass for RDMA pods.
 
 With --for, print an equivalent configuration for another platform, in that platform's format. The
 configuration contains only settings that the platform supports, and affects every container on the
 node.
 
-To write the file, use --to, which replaces the file atomically, and only if the command succeeds.
-With "> FILE", the shell empties the file before the command runs. If the command fails, the file
-stays empty, and with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to
-keeps the previous content in a backup next to the file. For a drop-in such as
+To write the output to a file, use --to. --to replaces the file atomically, and only if the command
+succeeds. With "> FILE", the shell empties the file before the command runs. If the command fails,
+the file stays empty. With an empty base spec, the runtime's CRI plugin does not start. --to keeps
+the previous content in a backup next to the file. For a drop-in such as
 crio.conf.d/90-rdma-spec.conf, the backup is in the parent directory, because a daemon might read
 every file in a drop-in directory. --to never overwrites a backup. If handlers on this node already
 use the file as their base spec, --to replaces the file only with --force. With --for crio, the
@@ -75,12 +75,12 @@ configuration cannot be created or written.`,
 	f.StringVar(&o.memlock, "memlock", "unlimited",
 		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher limit in the --from spec is kept")
 	f.BoolVar(&o.ipcLock, "ipc-lock", true,
-		"add CAP_IPC_LOCK for root if the platform supports it; by default, the capability is added only with "+
-			"unlimited memlock, because it overrides a limit")
+		"add CAP_IPC_LOCK for root if the platform supports this; by default, only with unlimited memlock, "+
+			"because the capability overrides any limit")
 	f.StringVar(&o.devices, "devices", devicesNone,
 		"add the devices of these `HCAs`: none, all (those with an ACTIVE port), or names such as mlx5_0,mlx5_1; the "+
 			"devices' minor numbers can change when the node boots")
-	cli.AddFileFlag(f, &o.to, "write to a `FILE` atomically and with a backup, instead of to standard output")
+	cli.AddFileFlag(f, &o.to, "write atomically to a `FILE` instead of to standard output, and keep a backup")
 	f.BoolVar(&o.force, "force", false, "write the --to file even if the change affects runtime handlers on this node")
 	node.AddRootFlag(f, &o.root, "the node's devices and runtimes")
 	cli.Complete(cmd, "for", func(string) []string { return platforms })
@@ -172,8 +172,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
 	}
 	if baseline.CapsFiles(base) {
-		warn("the --from spec (%s) sets RLIMIT_NOFILE to 1024, so a container cannot open more than 1024 files: if you do "+
-			"not want this limit, remove RLIMIT_NOFILE from the spec", o.from)
+		warn("the --from spec (%s) limits each process to 1024 open files: to lift this limit, remove RLIMIT_NOFILE from "+
+			"the spec", o.from)
 	}
 	if !grant.Memlock.Finite() {
 		return warnings, nil
@@ -196,7 +196,7 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warn("the --from spec (%s) already sets RLIMIT_MEMLOCK to %s, and rdma-spec does not lower this limit to %s: "+
+		warn("the --from spec (%s) already sets RLIMIT_MEMLOCK to %s, and rdma-spec does not lower it to %s: "+
 			"to set a lower limit, remove RLIMIT_MEMLOCK from the spec", o.from, highest, grant.Memlock)
 	}
 	return warnings, nil

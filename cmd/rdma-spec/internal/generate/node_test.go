@@ -47,7 +47,7 @@ func TestCRIOKeepsUlimits(t *testing.T) {
 		"after it, no list": {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.runtime]\nlog_level = 'info'\n", "etc/crio/crio.conf": nofile}, ours,
 			"nofile=1048576:1048576 memlock=-1:-1"},
 		"a flag": {map[string]string{"etc/crio/crio.conf": "", "etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio --default-ulimits nofile=1:1\n"}, ours,
-			"error: the command line of CRI-O, which CRI-O reads after  … sets default_ulimits: "},
+			"error: CRI-O's command line, which CRI-O reads after  … sets default_ulimits: "},
 		"a file elsewhere":     {map[string]string{"etc/crio/crio.conf.d/99-x": nofile}, "x.conf", "nofile=1048576:1048576 memlock=-1:-1"},
 		"a directory by links": {map[string]string{"srv/crio/crio.conf.d/99-x": nofile, "etc/crio": "-> /srv/crio"}, "srv/crio/crio.conf.d/90-rdma-spec.conf", "error: 99-x, which CRI-O reads after  … sets default_ulimits: "},
 		"no CRI-O":             {nil, "x.conf", "memlock=-1:-1"},
@@ -133,8 +133,8 @@ func TestGenerate_immutableNode(t *testing.T) {
 		err               error
 		release, to, want string
 	}{
-		"Talos":        {refused, "NAME=\"Talos\"\nID=talos\n", "etc/containerd/x.json", "generate --for talos to the configuration of talos"},
-		"Bottlerocket": {refused, "ID=\"bottlerocket\"\n", "etc/x.json", "generate --for bottlerocket to the configuration of bottlerocket"},
+		"Talos":        {refused, "NAME=\"Talos\"\nID=talos\n", "etc/containerd/x.json", "generate --for talos to the talos configuration"},
+		"Bottlerocket": {refused, "ID=\"bottlerocket\"\n", "etc/x.json", "generate --for bottlerocket to the bottlerocket configuration"},
 		"another":      {refused, "ID=flatcar\n", "etc/x.json", "configurations for talos, bottlerocket, and nodeadm"},
 		"no release":   {refused, "", "etc/x.json", "configurations for talos, bottlerocket, and nodeadm"},
 		"elsewhere":    {refused, "ID=talos\n", "mnt/x.json", ""},

@@ -65,7 +65,7 @@ type Report struct {
 	// Started is when the runtime started the container.
 	Started time.Time `json:"started,omitzero"`
 
-	// Signal is the reason why the container is an RDMA container.
+	// Signal is what makes the container an RDMA container.
 	Signal policy.Signal `json:"signal"`
 	// Evidence is the device, resource, or annotation key that is the signal.
 	Evidence string `json:"evidence,omitempty"`
@@ -273,12 +273,11 @@ func (c *Container) compareIPCLock() {
 	case c.UserNamespace:
 		note = "the kernel ignores CAP_IPC_LOCK in a user namespace"
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		note = "the program lacks CAP_IPC_LOCK, although the container has this capability: either the program switched " +
-			"to another user, or the container got the capability after the program started; in the second case, recreate the " +
-			"pod"
+		note = "the program lacks CAP_IPC_LOCK, although the container has it: the program switched to another user, or " +
+			"started before the container got the capability (if so, recreate the pod)"
 	case !c.Editable():
-		note = fmt.Sprintf("the container lacks CAP_IPC_LOCK: with %s, request the capability in the pod, or set the "+
-			"capability in the runtime's configuration", c.Runtime.Name)
+		note = fmt.Sprintf("the container lacks CAP_IPC_LOCK: on %s, add the capability in the pod's spec or in "+
+			"the runtime's configuration", c.Runtime.Name)
 	}
 	c.Notes = append(c.Notes, note)
 }

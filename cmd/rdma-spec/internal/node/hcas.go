@@ -125,7 +125,7 @@ func ReadHCAsCommand() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:     ReadHCAs + " HCA…",
-		Short:   "Read HCAs and write each as JSON as soon as it responds",
+		Short:   "Read the named HCAs, and write each one as JSON as soon as it responds",
 		Example: "  rdma-spec " + ReadHCAs + " mlx5_0 mlx5_1",
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, names []string) error {

@@ -38,7 +38,7 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.Fix = fmt.Sprintf("list the runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
 	again.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime " +
-		"added the HCAs (" + policy.MOFEDVariable + "enabled) after the NRI plugins had handled the container"}
+		"added them (" + policy.MOFEDVariable + "enabled) after the NRI plugins had run"}
 	return again, true
 }
 

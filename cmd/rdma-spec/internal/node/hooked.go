@@ -31,7 +31,7 @@ func (s *Snapshot) ReloadTakes() string {
 		}
 		affected += "."
 	}
-	return "A reload of systemd (daemon-reload, enable) removes GPUs that a hook added to containers. NVIDIA's " +
+	return "A systemd reload (daemon-reload, enable) removes GPUs that a hook added to containers. NVIDIA's " +
 		"container runtime in legacy mode (the default before version 1.18) uses such a hook. " + affected +
 		" To get the GPUs back, recreate the pods. To avoid the reload, install the plugin as a DaemonSet, or with " +
 		"configure plugin --launched."

@@ -65,7 +65,7 @@ func (s *Snapshot) readIgnored(context.Context, string) ([]Ignored, error) {
 		_, worse := path.Match(entry.Object, "")
 		switch {
 		case entry.Check == "" || entry.Reason == "":
-			err = errors.Join(err, fmt.Errorf("ignore[%d]: \"check\" and \"reason\" must have values", n))
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: \"check\" and \"reason\" are required", n))
 		case bad != nil || worse != nil:
 			err = errors.Join(err, fmt.Errorf("ignore[%d]: \"check\" or \"object\" is not a valid glob: to match a "+
 				"bracket, write \\[", n))

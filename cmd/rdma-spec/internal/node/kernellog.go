@@ -99,7 +99,7 @@ func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 		return KernelLog{}, err
 	}
 	if there, err := os.ReadFile(filepath.Join(root, bootID)); err != nil || string(there) != string(here) {
-		return KernelLog{}, errors.New("the log belongs to another node")
+		return KernelLog{}, errors.New("the log is from another node")
 	}
 	log, err := readMessages()
 	if err == nil {

@@ -35,6 +35,6 @@ func (s *surveyor) leftOut(r *Container, c policy.Container, facts policy.Facts)
 	without := slices.DeleteFunc(with, func(h string) bool { return slices.Contains(r.HCAs, name(h)) })
 	if len(without) > 0 && !foreign {
 		r.Notes = append(r.Notes, "the container is running without some of the HCAs that it requests: "+
-			strings.Join(without, ", ")+"; when the ports of these HCAs are ACTIVE, recreate the pod")
+			strings.Join(without, ", ")+"; when their ports are ACTIVE, recreate the pod")
 	}
 }

@@ -44,7 +44,7 @@ func TestLeftOut(t *testing.T) {
 		var want []string
 		if test.want != "" {
 			want = []string{"the container is running without some of the HCAs that it requests: " + test.want +
-				"; when the ports of these HCAs are ACTIVE, recreate the pod"}
+				"; when their ports are ACTIVE, recreate the pod"}
 		}
 		if diff := cmp.Diff(want, r.Notes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

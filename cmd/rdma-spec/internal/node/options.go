@@ -65,7 +65,7 @@ const (
 	WhichPolicy = `The command uses the policy in force, which the registered plugin writes to
 ` + inforce.File + `. If no plugin is running, specify a configuration with --config.
 The command never assumes the built-in defaults.`
-	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one
+	WhichRuntime = `The command queries all CRI runtimes whose sockets are at the usual paths. To query only one
 runtime, set --runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or runtime-endpoint in
 /etc/crictl.yaml.`
 )

@@ -22,7 +22,7 @@ import (
 
 // The log of this node is not that of a copy.
 func TestKernelLogOfACopy(t *testing.T) {
-	if _, err := readKernelLog(t.Context(), scratch.Dir(t)); err == nil || err.Error() != "the log belongs to another node" {
+	if _, err := readKernelLog(t.Context(), scratch.Dir(t)); err == nil || err.Error() != "the log is from another node" {
 		t.Error(err)
 	}
 	log, err := readKernelLog(t.Context(), "/")

@@ -79,9 +79,8 @@ func TestSurvey_adviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
-	const changed = "the program lacks CAP_IPC_LOCK, although the container has this capability: either the program " +
-		"switched to another user, or the container got the capability after the program started; in the second case, " +
-		"recreate the pod"
+	const changed = "the program lacks CAP_IPC_LOCK, although the container has it: the program switched to another " +
+		"user, or started before the container got the capability (if so, recreate the pod)"
 	for name, test := range map[string]struct {
 		runtime  string
 		bounding []string
@@ -89,7 +88,7 @@ func TestSurvey_adviceOnIPCLock(t *testing.T) {
 	}{
 		"created without the plugin": {"containerd", usual, "the container lacks CAP_IPC_LOCK: to add the capability, recreate the pod"},
 		"CRI-O": {"cri-o", usual,
-			"the container lacks CAP_IPC_LOCK: with cri-o, request the capability in the pod, or set the capability in the runtime's configuration"},
+			"the container lacks CAP_IPC_LOCK: on cri-o, add the capability in the pod's spec or in the runtime's configuration"},
 		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), changed},
 		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), changed},
 		"its author dropped all capabilities":         {"containerd", nil, ""},
@@ -411,7 +410,7 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 				t.Fatalf("found %d containers", len(got.Containers))
 			}
 			r := got.Containers[0]
-			key := strings.Contains(strings.Join(r.Problems, ""), `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers`)
+			key := strings.Contains(r.Fix, `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers`)
 			if r.State != test.state || r.Signal != test.signal || !slices.Equal(r.HCAs, test.hcas) ||
 				key != (r.State == StateUnseen) || (r.Wanted == nil) != (r.State == StateUnseen) ||
 				r.RDMA == (r.State == StateUnseen) || r.Memlock == nil || r.Memlock.Soft != 8<<20 {

@@ -80,8 +80,8 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
-		s.note("cannot determine which HCAs are used by containers that have their own network, because these HCAs are in " +
-			"the containers' network namespaces (netns_mode is exclusive)")
+		s.note("cannot determine which HCAs are used by containers with their own network namespaces: the HCAs are in " +
+			"those namespaces (netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
 		h, listed := inventory.HCAs[name]
@@ -133,8 +133,8 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 			if !r.Started.IsZero() {
 				note += fmt.Sprintf(" since it started %s ago", duration.HumanDuration(at.Sub(r.Started)))
 			}
-			r.Notes = append(r.Notes, note+", so the program might use TCP; to see the transport, set NCCL_DEBUG=INFO "+
-				"and read the program's log; to find out why RDMA fails, run rdma-spec verify in the container")
+			r.Notes = append(r.Notes, note+", so the program might be using TCP: to see the transport, set "+
+				"NCCL_DEBUG=INFO and read the program's log, or run rdma-spec verify in the container")
 		}
 	}
 	if r.Wanted != nil && r.Wanted.Memlock.Finite() && most > 0 {
@@ -158,11 +158,12 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 	uses := "uses " + strings.Join(r.Use.HCAs, ",")
 	switch paths := s.hostPaths(l); {
 	case l.AllDevices:
-		uses = "the container is privileged, and " + uses + "; with the plugin, the container does not need to be " +
-			"privileged: " + instead
+		uses = "the container is privileged, and " + uses + ": with the plugin, the container need not be privileged: " +
+			instead
 	case len(paths) > 0:
-		uses = fmt.Sprintf("the container mounts %s from the node, and %s; with the plugin, the container does not need a "+
-			"hostPath volume: %s", strings.Join(paths, ", "), uses, instead)
+		uses = fmt.Sprintf("the container mounts %s from the node, and %s: with the plugin, the container needs no "+
+			"hostPath volume: %s",
+			strings.Join(paths, ", "), uses, instead)
 	default:
 		uses = "the container " + uses + ", but the policy grants it nothing: " + cmp.Or(reason, instead)
 	}
@@ -199,7 +200,7 @@ func (s *surveyor) outsiders(listed []Listed) (found []Container) {
 		if r.ID != "" {
 			where = "a process in a container of another runtime"
 		}
-		r.report(StateOutside, fmt.Sprintf("%s uses %s; no policy applies to this process", where,
+		r.report(StateOutside, fmt.Sprintf("%s uses %s; no policy applies to the process", where,
 			strings.Join(r.Use.HCAs, ",")))
 		found = append(found, r)
 	}

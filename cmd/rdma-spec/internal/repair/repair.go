@@ -47,8 +47,8 @@ func Command() *cobra.Command {
 		Long: `Raise the locked-memory limit (memlock) of every process of the RDMA containers on this node, or
 in the named pods, to the limit that the policy grants. The command also raises the limit in the
 specs that containerd stores, so that processes started with exec get the new limit. The command
-does not restart processes. The new limit applies to the next memory registration. The command
-never lowers a limit.
+does not restart processes. The new limit takes effect at the next memory registration. The
+command never lowers a limit.
 
 The command cannot change the capabilities or the devices of a running container. To change
 them, recreate the pod.

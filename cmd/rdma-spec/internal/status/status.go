@@ -25,20 +25,20 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
-		Short: "Show the running RDMA containers and how they differ from the policy",
+		Short: "Show the running RDMA containers, and whether they conform to the policy",
 		Long: `List the RDMA containers that are running on this node or in the named pods. For each
-container, show the signal that makes it an RDMA container, the lowest locked-memory limit
-(memlock) of its processes, whether CAP_IPC_LOCK is effective in its first process, its HCAs, and
-how it uses them.
+container, show its HCAs, how it uses them, and the signal that identifies it as an RDMA container.
+Also show the lowest locked-memory limit (memlock) of its processes, and whether CAP_IPC_LOCK is
+effective in its first process.
 
-USE shows the amount of memory that the processes have registered, and the HCAs that they use.
+USE shows how much memory the processes have registered, and which HCAs they use.
 USE is "none" if the processes have neither opened an HCA nor pinned memory. USE is "unknown" if
 the kernel is older than Linux 5.14, or if this command runs in a pod without hostPID.
 Other containers and the node's processes are listed if they use RDMA.
 
 The states are:
   ok       the container conforms to the policy
-  below    the container, or its stored spec, lacks part of the container's grant
+  below    the container or its stored spec lacks part of the grant
   refused  the policy would refuse the container if it were created now
   unseen   NVIDIA's container runtime added HCAs too late for the plugin to see them
   unknown  the runtime or the kubelet does not provide enough information
@@ -54,8 +54,8 @@ SOFT/HARD. IPC_LOCK is "no" in a user namespace, because the kernel ignores the 
 With --root FILE.tar.gz, show the status of the node from which the support bundle was collected.
 
 The exit status is 1 if a container is in the state "below" or "refused". The exit status is 3 if
-the node or one of its containers cannot be examined or, with --outside, if the users of an HCA are
-unknown. With --report, the exit status is 0 if the node can be examined.`,
+the node or one of its containers cannot be examined or, with --outside, if it is unknown which
+processes use an HCA. With --report, the exit status is 0 if the node can be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status --outside

@@ -45,9 +45,9 @@ var vendors = map[string]string{string(BNXT): "Broadcom's libbnxt_re provider", 
 // OfDriver describes the provider that a driver requires if its ABI is not the ABI of rdma-core.
 func OfDriver(provider string) string {
 	if named, known := vendors[provider]; known {
-		return named + " in the version that matches the node's driver; newer base images do not contain this provider"
+		return "the version of " + named + " that matches the node's driver; newer base images do not contain this provider"
 	}
-	return "the provider that matches the node's driver and has the same version"
+	return "the provider for the node's driver, in the same version as the driver"
 }
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.
@@ -80,8 +80,9 @@ func Find(all map[string]string, provider string, h hca.HCA) string {
 // unknown. The driver of a scalable function, mlx5_core.sf, has the same provider as its parent. attribute reads a
 // sysfs attribute. It returns "" for a missing attribute.
 //
-// A soft HCA has no device with a driver and can have any name, and sysfs does not contain its driver. A Soft-RoCE HCA
-// has the type CA, the attribute parent, and ABI version 1 or 2. A Soft-iWARP HCA has the type RNIC and ABI version 1.
+// A software HCA has no device with a driver and can have any name, and sysfs does not contain its driver. A Soft-RoCE
+// HCA has the type CA, the attribute parent, and ABI version 1 or 2. A Soft-iWARP HCA has the type RNIC and ABI version
+// 1.
 func Provider(h hca.HCA, attribute func(name string) string) (provider string, abi int) {
 	if device, ok := h.Verbs(); ok {
 		abi, _ = strconv.Atoi(attribute("sys/class/infiniband_verbs/" + path.Base(device.Path) + "/abi_version"))

@@ -32,22 +32,23 @@ func Command() *cobra.Command {
 		Use:   "verify",
 		Short: "Check from inside a container whether RDMA can work",
 		Long: `Check from inside a container whether RDMA can work. The command reads the locked-memory limit
-(memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the container's
-network namespace, and registers memory with each HCA through the kernel's verbs interface. The
-command needs no library in the image, and supports the drivers mlx5, mlx4, efa, irdma, bnxt_re,
-rxe, and siw. With other drivers, the command locks memory instead of registering it, because the
-same limit applies to locking and registering.
+(memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, and finds the GIDs of the
+container's network namespace. Then the command registers memory with each HCA through the
+kernel's verbs interface. The command needs no library in the image, and supports the drivers
+mlx5, mlx4, efa, irdma, bnxt_re, rxe, and siw. With other drivers, the command locks memory instead
+of registering it, because the same limit applies to locking and registering.
 
-Each line states a fact. If the fact makes RDMA fail, the line begins with FAIL and names the fix.
-If the effect is unknown, the line begins with a question mark. The last line is the verdict: the
-cause of "Couldn't allocate MR" in this container.
+Each line states a fact. If the fact prevents RDMA from working, the line begins with FAIL and
+states the fix. If the effect is unknown, the line begins with a question mark. The last line is
+the verdict. If RDMA fails in this container, for example with "Couldn't allocate MR", the verdict
+names the cause.
 
 rdma-spec is statically linked, so you can copy it into a running container with kubectl cp, or
-mount it. The program has the limits of its parent process. If you start the program with kubectl
-exec, it has the limits that the runtime gives to processes started with exec. These limits can
-differ from the limits of process 1. For this reason, the command also reads the limits of
-process 1, or of the process that --pid names. In an ephemeral container (kubectl debug --target),
-this process belongs to the target, and the command checks only the target's limits.
+mount it. The program inherits the limits of its parent process. If you start the program with
+kubectl exec, the runtime sets the program's limits, which can differ from those of process 1. For
+this reason, the command also reads the limits of process 1, or of the process that --pid names. In
+an ephemeral container (kubectl debug --target), this process belongs to the target, and the
+command checks only the target's limits.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify
@@ -57,7 +58,7 @@ The exit status is 1 if RDMA would fail.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			size, err := spec.ParseLimit(lock)
 			if err != nil || size > lockMost {
-				return cli.Usage(fmt.Errorf("--lock %q is not a size up to 16Ti, such as 64Mi", lock))
+				return cli.Usage(fmt.Errorf("--lock %q: specify a size of at most 16Ti, such as 64Mi", lock))
 			}
 			if pid < 0 || cmd.Flags().Changed("pid") && pid == 0 {
 				return cli.Usage(fmt.Errorf("--pid %d is not the ID of a process", pid))

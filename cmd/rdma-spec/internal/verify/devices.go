@@ -73,8 +73,8 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		}
 		if h.hca.Unread != "" {
 			h.opened = false
-			v.addFault("device", causeDevice, "%s: %s; the HCA's firmware does not respond: check the node's kernel log, and "+
-				"reset the HCA on the node",
+			v.addFault("device", causeDevice, "%s: %s. The HCA's firmware does not respond: on the node, check the kernel "+
+				"log, and reset the HCA",
 				h.hca.Name, h.hca.Unread)
 		}
 		h.name = cmp.Or(h.hca.Name, h.name)
@@ -85,7 +85,7 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 	case v.elsewhere:
 	case errors.Is(v.open(manager), unix.ENOENT):
 		v.add("device", note, "/dev/infiniband/rdma_cm: does not exist, but programs that connect through "+
-			"RDMA_CM need this device")
+			"RDMA_CM need it")
 	default:
 		v.tryOpen(manager, "", false)
 	}
@@ -131,11 +131,11 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 			"the HCA is in another network namespace, and the node's netns mode is exclusive: let an RDMA CNI plugin " +
 				"move the HCA into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
-		return causeCgroup, "the container's device cgroup denies access to the device: a mount alone is not sufficient; " +
-			"get the device from a device plugin or through the " + policy.AnnotationKey + " annotation"
+		return causeCgroup, "the container's device cgroup denies access to the device: instead of a mount, use " +
+			"a device plugin or the " + policy.AnnotationKey + " annotation"
 	case errors.Is(err, unix.EACCES) && everybody:
-		return causeSecurity, "the file mode lets every user open the device, so a security module (SELinux or AppArmor) " +
-			"must be blocking access: see the node's audit log (ausearch -m avc), and allow the access in the container's policy"
+		return causeSecurity, "the file mode lets every user open the device, so SELinux or AppArmor must be " +
+			"blocking access: see the node's audit log (ausearch -m avc), and allow the access in the container's policy"
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "the file mode does not let this user open the device: on the node, the device " +
 			"should have mode 0666"

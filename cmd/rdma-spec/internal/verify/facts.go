@@ -93,7 +93,7 @@ func (v *verification) showLimits(who string, held limits.Process) {
 	said := "not effective"
 	switch {
 	case held.IPCLock && held.UserNamespace:
-		said = "effective, but ignored by the kernel in a user namespace (hostUsers: false)"
+		said = "not effective, because the kernel ignores it in a user namespace (hostUsers: false)"
 	case held.IPCLock:
 		is = doctor.OK
 		said = "effective"
@@ -109,5 +109,5 @@ func (v *verification) mayRegister(held limits.Process) bool { return held.Regis
 func (v *verification) mayLock() bool { return v.own == nil || v.mayRegister(*v.own) }
 
 // memlockFix explains how a container gets a sufficient memlock. A process cannot raise its own memlock.
-const memlockFix = "check that nri-rdma is running on the node and treats this container as an RDMA container " +
-	"(rdma-spec explain, rdma-spec status); then recreate the pod, or run rdma-spec repair on the node"
+const memlockFix = "check that nri-rdma is running on the node (rdma-spec doctor --only plugin) and treats this " +
+	"container as an RDMA container (rdma-spec status); then recreate the pod, or run rdma-spec repair on the node"

@@ -26,7 +26,7 @@ func (v *verification) ports(held []heldHCA) {
 	for _, h := range held {
 		if h.hca.Name != "" && h.hca.Unread == "" && !h.hca.Active() {
 			v.addFault("port", causePort,
-				"ports of %s: no port is ACTIVE: check the cable, the switch, and, on InfiniBand, the subnet manager", h.hca.Name)
+				"ports of %s: none is ACTIVE: check the cable, the switch, and, on InfiniBand, the subnet manager", h.hca.Name)
 		}
 		for _, p := range h.hca.Ports {
 			if p.Active() && v.judged.Unread == "" {
@@ -61,12 +61,13 @@ func (v *verification) gids(name string, port int) bool {
 	case len(table) == 0:
 		v.add("gid", doctor.Unknown, "%s: the driver lists no GIDs", of)
 	case len(own) > 0:
-		v.addFault("gid", causeAddress, "%s in this network namespace: only %s; NCCL and RDMA_CM do not use "+
-			"these GIDs, so give the HCA's interface an IP address", of, said)
+		v.addFault("gid", causeAddress, "%s in this network namespace: only %s, which NCCL and RDMA_CM do not "+
+			"use: give the HCA's interface an IP address", of, said)
 	default:
 		v.addFault("gid", causeNamespace,
-			"%s: no GID belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report "+
-				"\"Failed to query GID\": give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
+			"%s: no GID belongs to this network namespace, so RDMA_CM does not find the HCA, and programs "+
+				"report \"Failed to query GID\": "+
+				"give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
 	}
 	return usable
 }

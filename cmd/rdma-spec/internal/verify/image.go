@@ -20,8 +20,7 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 	if image.LibVerbs == "" {
 		v.add("library", note,
-			"libibverbs: not in the image's usual directories, so each program must include its own copy, or "+
-				"link the library statically")
+			"libibverbs: not in the image's usual directories, so programs must bundle it or link it statically")
 		return
 	}
 	v.add("library", doctor.OK, "libibverbs: %s", image.LibVerbs)
@@ -39,20 +38,21 @@ func (v *verification) libraries(held []heldHCA) {
 		switch {
 		case provider == "" && known && h.abi != 0 && !abi.Has(h.abi):
 			is = doctor.Unknown
-			said = fmt.Sprintf("not found in libibverbs's directories; the kernel's ABI is %d, but rdma-core's provider "+
-				"supports only %s: install %s", h.abi, abi, verbs.OfDriver(driver))
+			said = fmt.Sprintf("not found in libibverbs's directories (rdma-core's provider supports only %s of the "+
+				"kernel's ABI, not %d): install %s", abi, h.abi, verbs.OfDriver(driver))
 		case provider == "":
 			is = doctor.Unknown
-			said = "not found in libibverbs's directories; without the provider, libibverbs reports \"No IB devices found\": " +
-				"install the provider (package ibverbs-providers, libibverbs, or rdma-core)"
+			said = "not found in libibverbs's directories (without it, libibverbs reports \"No IB devices found\"): install " +
+				"it (package ibverbs-providers, libibverbs, or rdma-core)"
 		case !known || h.abi == 0:
 			is = note
 			said = fmt.Sprintf("%s; it is unknown whether this provider supports the kernel's ABI %d", provider, h.abi)
 		case !abi.Has(h.abi):
 			is = doctor.Unknown
-			said = fmt.Sprintf("%s; the kernel's ABI is %d, but rdma-core's provider supports only %s, and reports "+
-				"\"does not support the kernel ABI\" for any other version: install the provider that matches the kernel's "+
-				"driver", provider, h.abi, abi)
+			said = fmt.Sprintf("%s, but the kernel's ABI is %d, and rdma-core's provider supports only %s "+
+				"(for other versions, it reports \"does not support the kernel ABI\"): install the provider that matches the "+
+				"kernel's driver",
+				provider, h.abi, abi)
 		}
 		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}
@@ -64,10 +64,10 @@ func (v *verification) sharedMemory() {
 	case size == nil && v.elsewhere:
 	case size == nil:
 		v.add("shared-memory", note,
-			"/dev/shm: not mounted, or mounted without a size limit; NCCL and other programs might need /dev/shm")
+			"/dev/shm: not mounted (NCCL and other programs might need it), or mounted without a size limit")
 	case *size <= process.SmallSharedMemory:
 		v.add("shared-memory", note,
-			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory at /dev/shm", size)
+			"/dev/shm: %s, too small for NCCL with several GPUs: mount an emptyDir with medium: Memory at /dev/shm", size)
 	default:
 		v.add("shared-memory", doctor.OK, "/dev/shm: %s", size)
 	}

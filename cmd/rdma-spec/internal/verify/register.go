@@ -25,11 +25,11 @@ func (v *verification) tryRegistering(held []heldHCA) {
 	const spare = 16 << 20 // for the program itself
 	if room, known := v.room(); known && room < uint64(v.size)+spare {
 		v.add("lock", doctor.Unknown,
-			"register %s: skipped, because the container is allowed only %s more memory and would be killed: "+
+			"register %s: skipped so that the container, which is allowed only %s more memory, is not killed: "+
 				"set --lock to a smaller size",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
-			v.addFault("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
+			v.addFault("memlock", causeMemlock, "memlock of this process is less than %s: %s", v.size, memlockFix)
 		}
 		return
 	}
@@ -65,8 +65,8 @@ func (v *verification) addRegistration(h heldHCA, err error) bool {
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.addFault("register", causeMemory,
-			"%s, although memlock or CAP_IPC_LOCK allows the registration: either the node has too little memory that can "+
-				"be pinned, or the HCA has no memory keys left; if no keys are left, the node's kernel log contains CREATE_MKEY",
+			"%s, although memlock or CAP_IPC_LOCK allows the registration: the node has too little memory that can be "+
+				"pinned, or the HCA has no memory keys left (if so, the node's kernel log contains CREATE_MKEY)",
 			said)
 	case errors.Is(err, unix.EAGAIN):
 		v.addFault("register", causeRDMACgroup,

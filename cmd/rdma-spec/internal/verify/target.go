@@ -24,7 +24,7 @@ func (v *verification) readTarget(pid int) error {
 	name := v.read(processFile(pid, "comm"))
 	if !named && name == "pause" {
 		v.add("memlock", doctor.Unknown,
-			"memlock of the program: process 1 is the pause process, because the pod sets shareProcessNamespace; set "+
+			"memlock of the program: process 1 is the pause process, because the pod sets shareProcessNamespace: set "+
 				"--pid to the ID of the program's process")
 		return nil
 	}
@@ -47,7 +47,7 @@ func (v *verification) readTarget(pid int) error {
 	}
 	v.showLimits(who, held)
 	if !v.mayRegister(held) {
-		v.addFault("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockFix)
+		v.addFault("memlock", causeMemlock, "memlock of %s is less than %s: %s", who, v.size, memlockFix)
 	}
 	return nil
 }

@@ -29,14 +29,13 @@ const (
 
 var causes = []struct{ name, means string }{
 	{"memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
-	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned, or by an HCA that has no ` +
-		"memory keys left"},
+	{"memory", `"Couldn't allocate MR" is caused by a lack of pinnable memory, or by an HCA with no memory keys left`},
 	{"rdma cgroup", `"Couldn't allocate MR" and similar errors are caused by the cgroup's rdma.max limit`},
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
 	{"security module", "a security module prevents the container from opening the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
-	{"namespace", "all addresses of an HCA belong to another network namespace; this prevents connections, but not " +
+	{"namespace", "all addresses of an HCA are in another network namespace; this prevents connections, but not " +
 		"registrations"},
 	{"address", "an HCA's interface has no IP address; this prevents connections, but not registrations"},
 	{"port down", "an HCA has no ACTIVE port; this prevents connections, but not registrations"},

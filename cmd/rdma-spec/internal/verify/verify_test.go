@@ -152,7 +152,7 @@ func TestVerify(t *testing.T) {
 func TestVerifyCalledWrongly(t *testing.T) {
 	for _, size := range []string{"unlimited", "0", "-1", "64 MB", "17Ti", ""} {
 		if stderr, status := command(t, "verify", "--lock", size); status != 2 || !strings.Contains(stderr,
-			"is not a size up to 16Ti") {
+			"specify a size of at most 16Ti") {
 			t.Errorf("--lock %q: exit status %d, %s", size, status, stderr)
 		}
 	}

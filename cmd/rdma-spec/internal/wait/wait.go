@@ -35,11 +35,11 @@ func Command() *cobra.Command {
 		Short: "Wait until the plugin is registered on this node",
 		Long: `Wait until nri-rdma is registered with this node's container runtime. If an init
 container of a device plugin runs this command, the node has no RDMA resource, and gets no pods
-that request the resource, until nri-rdma is registered.
+that request one, until nri-rdma is registered.
 
 The registered plugin holds a kernel lock on ` + inforce.File + `. The
 command reads only the directory of this file, and needs no capabilities, network, or credentials.
-The command prints the reason for waiting immediately, and then every 30 seconds.
+Immediately, and then every 30 seconds, the command prints the reason for waiting.
 
 The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot determine
 whether the plugin is registered.`,
@@ -49,7 +49,7 @@ whether the plugin is registered.`,
 		GroupID: cli.GroupNode,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Stat(filepath.Join(root, "run")); err != nil {
-				return fmt.Errorf("--root %s: the directory does not contain the node's /run: %w", root, err)
+				return fmt.Errorf("--root %s does not contain the node's /run: %w", root, err)
 			}
 			ctx := cmd.Context()
 			if timeout > 0 {
@@ -65,7 +65,7 @@ whether the plugin is registered.`,
 		},
 	}
 	f := cmd.Flags()
-	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits forever")
+	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; with 0, wait forever")
 	f.StringVar(&root, "root", "/", "the directory that contains the node's /run")
 	return cmd
 }

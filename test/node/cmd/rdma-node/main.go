@@ -77,7 +77,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 			commandTimeout.String()+" for a command, never for a shell)")
 	set.IntVar(&f.options.Memory, "memory", 4096, "memory in MiB")
 	set.IntVar(&f.options.CPUs, "cpus", 2, "virtual CPUs")
-	set.IntVar(&f.options.HCAs, "hcas", 3, "soft HCAs; the port of the last of several is down")
+	set.IntVar(&f.options.HCAs, "hcas", 3, "software HCAs; the port of the last of several is down")
 	set.StringVar(&f.options.Share, "share", "", "directory of the host that is writable in the node, at /run/host-share")
 	set.StringVar(&f.options.Machine, "machine", "", "kvm, uml or tcg (default: the fastest that has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")

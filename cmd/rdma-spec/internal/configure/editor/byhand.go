@@ -74,7 +74,7 @@ func (w *writing) where(file containerd.File) string {
 		return "Nix builds " + name + ": set these values in virtualisation.containerd.settings instead."
 	case strings.HasPrefix(name, "/usr/"):
 		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines to the copy. Then set "+
-			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in of containerd's unit.", name)
+			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in for containerd's unit.", name)
 	case strings.HasPrefix(name, "/run/"):
 		return fmt.Sprintf("%s is generated at each boot, so do not edit that file. Copy its content to a file under %s "+
 			"that %s imports, and add these lines to the copy.", name, filepath.Dir(w.Config), w.Config)

@@ -53,7 +53,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		if ignored.Lost != nil { // the file's other handlers exist
 			continue
 		}
-		unheard = fmt.Errorf("%s cannot be changed: %s; first, %s", ignored.Path, ignored.Reason, ignored.Fix)
+		unheard = fmt.Errorf("%s cannot be changed, because %s: first, %s", ignored.Path, ignored.Reason, ignored.Fix)
 		if hasModel(ignored.Tree) {
 			return nil, unheard
 		}
@@ -72,7 +72,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		return nil, err
 	case model["runtime_type"] == nil || model["runtime_type"] == "":
 		last, _ := containerd.Last(all, hasModel)
-		return nil, fmt.Errorf("the handler %q has no runtime_type, so its pods do not start: set the runtime_type in %s "+
+		return nil, fmt.Errorf("the handler %q has no runtime_type, so its pods do not start: set runtime_type in %s "+
 			"first", like, cmp.Or(last.Path, d.File()))
 	case ours && name == like:
 		return nil, nil
@@ -94,8 +94,9 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	}
 	others := slices.DeleteFunc(d.Naming(all, planned[0].Path), func(other string) bool { return other == name })
 	if len(others) > 0 && len(planned.Changed()) > 0 && !d.Force {
-		return nil, fmt.Errorf("%[1]s is also the base_runtime_spec of %[2]s, so the change would affect all containers of "+
-			"%[2]s: set another base_runtime_spec for %[2]s, or use --force", planned[0].Path, strings.Join(others, ", "))
+		return nil, fmt.Errorf("%[1]s is also the base_runtime_spec of %[2]s, so the change would affect all "+
+			"containers of %[2]s: set a different base_runtime_spec for %[2]s, or use --force", planned[0].Path,
+			strings.Join(others, ", "))
 	}
 	config, err := d.plan(ctx, b)
 	if err != nil && unheard != nil {
@@ -193,8 +194,8 @@ func handlerTable(files []containerd.File, plugin, name string) map[string]any {
 
 // unusable returns the error for a base spec that containerd cannot use.
 func unusable(file string, err error) error {
-	return fmt.Errorf("containerd cannot use the base spec %[1]s, and does not serve CRI without it: %[2]w; to write "+
-		"the base spec, run rdma-spec generate --to %[1]s", file, files.Cause(err))
+	return fmt.Errorf("containerd cannot use the base spec %[1]s, and the CRI plugin does not load without this file "+
+		"(%[2]w): to write the file, run rdma-spec generate --to %[1]s", file, files.Cause(err))
 }
 
 // baseSpecs returns an error for the handlers' first base spec with which CRI does not start. It ignores the planned

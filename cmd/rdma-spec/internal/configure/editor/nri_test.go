@@ -22,11 +22,11 @@ func TestNRI_failingPrograms(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
 		"no version": {"echo hello", "does not print a version"},
 		"no dump": {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed " +
-			"to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3; correct the error first"},
+			"to load TOML: line 3' >&2; exit 1; }", "config.toml (failed to load TOML: line 3): correct the error first"},
 		"no TOML":          {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
 		"no configuration": {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
 		"no word": {"[ $1 = --version ] && echo containerd x v2.4.2",
-			"config.toml: exit status 1; correct the error first"},
+			"config.toml (exit status 1): correct the error first"},
 		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`,
 			"config.toml imports /nowhere/x.toml, which does not exist, so containerd does not start: correct " +
 				"the import first"},

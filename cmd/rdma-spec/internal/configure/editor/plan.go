@@ -54,12 +54,12 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	b.writing = writing{Editor: d, staged: containerd.Contents{}}
 	maps.Copy(b.staged, d.Without)
 	if b.now, err = d.Effective(ctx, nil); err != nil {
-		return b, fmt.Errorf("containerd cannot load %s: %w; correct the error first", d.File(), err)
+		return b, fmt.Errorf("containerd cannot load %s (%w): correct the error first", d.File(), err)
 	}
 	b.tree = b.now
 	if len(d.Without) > 0 {
 		if b.tree, err = d.Effective(ctx, d.Without); err != nil {
-			return b, fmt.Errorf("containerd cannot load %s without the settings for %s: %w; correct the error first",
+			return b, fmt.Errorf("containerd cannot load %s without the settings for %s (%w): correct the error first",
 				d.File(), d.Goal.Feature, err)
 		}
 	}
@@ -70,8 +70,8 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	for _, plugin := range needed {
 		if containerd.Disables(b.now, plugin) {
 			file, _ := containerd.Last(all, func(tree map[string]any) bool { return containerd.Disables(tree, plugin) })
-			return b, fmt.Errorf("%s turns off the %s plugin in disabled_plugins: if Kubernetes uses this containerd, remove "+
-				"the entry first", cmp.Or(file.Path, d.File()), plugin)
+			return b, fmt.Errorf("%s turns off the %s plugin in disabled_plugins: if Kubernetes uses this instance of "+
+				"containerd, remove the entry first", cmp.Or(file.Path, d.File()), plugin)
 		}
 	}
 	if len(b.now) == 0 {
@@ -166,8 +166,7 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 		return nil, err
 	}
 	if w.Template == "" && generated.Match(main.Text) {
-		return nil, fmt.Errorf("%s is generated, so a change to this file would be lost: change the source of the file "+
-			"instead", w.File())
+		return nil, fmt.Errorf("%s is generated, so a change to this file would be lost: change its source instead", w.File())
 	}
 	version, err := w.fileVersion(ctx, main)
 	if err != nil {

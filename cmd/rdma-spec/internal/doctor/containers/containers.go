@@ -28,7 +28,7 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 		answer, err := v.Containers()
 		if err != nil {
 			if runtimes, failed := v.Runtimes(); failed == nil && len(runtimes.ForPods()) == 0 {
-				return doctor.Inapplicable("No container runtime that serves pods was found.")
+				return doctor.Inapplicable("No container runtime for pods was found.")
 			}
 			return []doctor.Finding{doctor.Unsure("", "The containers cannot be listed: "+err.Error()+".")}
 		}
@@ -75,8 +75,8 @@ func containerChecks() []doctor.Check {
 	}, {
 		ID: "container-unseen", Family: "containers",
 		Title: "Containers can register memory even if NVIDIA's container runtime added HCAs after the NRI plugins ran.",
-		Impact: "The plugin cannot see HCAs that are added after it has handled the container. The container cannot " +
-			"register its memory, because the plugin does not raise the container's memlock.",
+		Impact: "These HCAs are added after the plugin has run, so the plugin does not raise the container's memlock. " +
+			"The container cannot register its memory.",
 		Look: eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
@@ -92,7 +92,7 @@ func containerChecks() []doctor.Check {
 		Impact: "The container cannot use RDMA.",
 		Look:   eachContainer(containerHCA),
 	}, {
-		ID: "container-port", Family: "containers", Title: "Each HCA of a container has a port that is up.",
+		ID: "container-port", Family: "containers", Title: "Each of a container's HCAs has a port that is up.",
 		Impact: "Programs in the container cannot connect.",
 		Reads:  doctor.FunctionReads, Needs: []string{"port-active", "guid-valid"}, Look: containerPort,
 	}}
@@ -118,8 +118,8 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	switch {
 	case len(c.Stale) > 0:
 		return []doctor.Finding{recreate(c, doctor.Sentence(c.Stale)+
-			" The HCA was recreated, for example because its driver was reloaded. Libraries look for the HCA's new device "+
-			"number.")}
+			" The HCA was recreated, for example because its driver was reloaded. Libraries look for a device with the "+
+			"HCA's new number.")}
 	case len(c.Functions) > 0:
 		return withoutVerbs(c)
 	case len(c.Given) > 0:
@@ -181,12 +181,12 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 	for _, f := range answer.Files {
 		if r, _ := runtimeOf(v, c); f.RDMA() && r.CDIOff {
 			return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s The device plugin uses the CDI file %s, "+
-				"but CDI is off in the container runtime.", text, f.Path), runtimes.CDIOn(r)+". Then recreate the pod")}
+				"but CDI is disabled in the container runtime.", text, f.Path), runtimes.CDIOn(r)+". Then recreate the pod")}
 		}
 	}
 	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" RDMA needs "+isRDMA+
-		". Outside virtual machines, DPDK also needs this setting. If the resource belongs to another device plugin, "+
-		"read the log of that plugin.")}
+		". Outside virtual machines, DPDK also needs this setting. If another device plugin provides the resource, "+
+		"read that plugin's log.")}
 }
 
 // containerPort reports HCAs instead of containers, so that a fault of the HCA's port explains the finding.

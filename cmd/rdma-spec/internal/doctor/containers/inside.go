@@ -45,8 +45,9 @@ func insideChecks() []doctor.Check {
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "The /dev/shm of each RDMA container is larger than 64 MiB.",
-		Impact: "Some programs with several processes, such as those that use NCCL, need more shared memory.",
-		Look:   eachContainer(containerSharedMemory),
+		Impact: "Some multi-process programs, such as those that use NCCL, need more than 64 MiB of shared " +
+			"memory.",
+		Look: eachContainer(containerSharedMemory),
 	}}
 }
 
@@ -81,8 +82,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened the HCA, so there is a provider
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
-				"The doctor could not read the image's files in time, so the image's providers are unknown. Run the doctor again "+
-					"with a longer --timeout.")}
+				"The image's files could not be read in time, so the image's providers are unknown. Run the doctor again with "+
+					"a longer --timeout.")}
 		case c.LibVerbs == "":
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"The image has no libibverbs in the usual directories, so the image's providers are unknown.")}
@@ -90,8 +91,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the %q driver with ABI %d is unknown. "+
 				"The image needs the provider that matches the node's driver.", h.Driver, abi)))
 		case file == "" && foreign:
-			found = append(found, doctor.Fault(object, supports+". The image has no provider for this HCA, and the "+
-				"distribution's packages do not contain the matching provider.", "In the image, install "+ofDriver(v, want)))
+			found = append(found, doctor.Fault(object, supports+". The matching provider is neither in the image "+
+				"nor in the distribution's packages.", "In the image, install "+ofDriver(v, want)))
 		case file == "":
 			text := fmt.Sprintf("The image has libibverbs, but lacks the %s provider. Providers in the image: %s.", want,
 				cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), "none"))
@@ -173,7 +174,7 @@ func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			continue
 		}
 		found = append(found, doctor.Told(containerObject(c),
-			"The container's GPU %s is on NUMA node %s, but none of the container's HCAs (%s) is on that NUMA node.", gpu, numa,
+			"The container's GPU %s is on NUMA node %s, but none of the container's HCAs (%s) is.", gpu, numa,
 			strings.Join(c.HCAs, ", ")))
 	}
 	return found

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
@@ -31,15 +32,16 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case isIdleStarved(c):
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
 			"user %d can register at most %s of memory, but other processes can register more. A program that cannot "+
-			"register memory can fall back to sockets. Find the program or setting that lowers the process's limit, and check "+
-			"whether the process is meant to run as this user.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
+			"register memory might fall back to sockets. Find the program or setting that lowers the process's limit, "+
+			"and check whether the process is meant to run as this user.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Raise.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
 		return []doctor.Finding{doctor.Told(containerObject(c), "The container's memlock is below the policy's grant (%s), "+
 			"but CAP_IPC_LOCK lets the container register more memory.", c.Wanted.Memlock)}
 	}
-	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
+	return []doctor.Finding{doctor.Told(containerObject(c), "%s",
+		doctor.Sentence([]string{cli.Why(c.Problems, c.Fix, nil)}))}
 }
 
 // isIdleStarved reports whether a process that has no HCA open can register too little, although its container was
@@ -66,8 +68,8 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("The container can register at most %s of "+
-		"memory. %s", *c.Registers, doctor.Sentence(c.Problems)), "Decide whether images are allowed to use the "+
-		"NVIDIA_MOFED variable to add HCAs. If so, "+c.Fix)}
+		"memory. %s", *c.Registers, doctor.Sentence(c.Problems)), "Decide whether to allow images to add "+
+		"HCAs through the NVIDIA_MOFED variable. If you allow this, "+c.Fix)}
 }
 
 // starves returns the fault of a container that can register too little, with its cause. A repair does not affect the
@@ -105,13 +107,13 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	giving, others := r.Giving(own)
 	plugin, _ := v.Plugin() // plugin-runs reports the error
 	switch {
-	case c.Raise.Action == node.Repair:
+	case c.Raise.Action == node.Repair && len(c.Lacks.Devices) == 0:
 		return fault(c.Fix, "%s", underPolicy).Command()
 	case c.Raise.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
-		return fault("The program cannot raise the hard limit, so find the program or setting that lowered the limit. Slurm "+
-			"gives a job the limits of the shell that submitted the job. If Slurm started the program, set "+
+		return fault("The container's program cannot raise its hard limit, so find out what lowered the limit. "+
+			"Slurm gives a job the limits of the shell that submitted it. If Slurm started the program, set "+
 			"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login pod. Otherwise, check "+
 			"/etc/security/limits.conf in the image, and check the image's scripts for ulimit -l, which sets both the soft and "+
 			"the hard limit",
@@ -119,13 +121,13 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Lowered():
 		return fault("Raise the limit in the program (ulimit -l unlimited). Or check whether a script or "+
 			"/etc/security/limits.conf in the image lowers the limit",
-			"The container was granted a higher limit, but the program lowered its own limit, or did not raise it")
+			"The container was granted a higher limit, but the program lowered its own limit, or did not raise its soft limit")
 	case gives != nil && *gives > runtime.Enough:
 		return again("The container was created before the runtime's memlock was set to %s%s. Recreate the pod", gives,
 			memlockSource(r, own))
 	case !c.RDMA:
 		return fault("In a namespace that the policy lists in optIn.namespaces, recreate the pod with the annotation "+
-			"rdma.noderesource.dev: \"true\"", "%s. Policies grant memlock only to RDMA containers", outside)
+			"rdma.noderesource.dev: \"true\"", "%s. The policy grants memlock only to RDMA containers", outside)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
 		return fault("In the policy, set memlock in the rule or at the top level. Then recreate the pod",
 			"Rule %q of the policy leaves the container's memlock unchanged, and the runtime does not raise it", c.Rule)
@@ -143,13 +145,13 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"The plugin is not installed, and the runtime's own limit is unknown").Command()
 	case !others:
 		return fault(runtimes.Raise(v, r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
-			"No plugin or runtime setting on this node raises memlock%s", memlockSource(r, own)).Command()
+			"On this node, neither a plugin nor a runtime setting raises memlock%s", memlockSource(r, own)).Command()
 	case !addsNothing(own) && giving.Program != own.Program:
 		name := "rdma-" + own.Name
-		return fault(runtimes.HandlerLike(r, all, name, own.Name), "The base_runtime_spec that sets memlock to %s belongs "+
-			"to handler %s. The container uses handler %s, which starts %s. Run the command below, set "+
+		return fault(runtimes.HandlerLike(r, all, name, own.Name), "The base_runtime_spec of handler %s sets memlock to "+
+			"%s. The container uses handler %s, which starts %s. Run the command below, set "+
 			"runtimeClassName: %s in the pod, and recreate the pod",
-			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Command()
+			giving.Name, giving.Memlock, own.Name, cmp.Or(own.Program, "another program"), name).Command()
 	case c.Handler == "":
 		return fault(setHandler(giving), "The pod has no RuntimeClass. On this node, the %s handler would set memlock "+
 			"to %s", giving.Name, giving.Memlock)
@@ -207,9 +209,8 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	text := fmt.Sprintf("The container's processes have a soft limit of %d open files and a hard limit of %d. The "+
-		"processes inherit these limits from %s, whose systemd unit does not set LimitNOFILE. By default, the unit of "+
-		"containerd 2.0 and later does not set LimitNOFILE.", c.OpenFiles.Soft, c.OpenFiles.Hard,
-		cmp.Or(r.Name, "the runtime"))
+		"processes inherit these limits from %s, whose systemd unit does not set LimitNOFILE. This is the default in "+
+		"containerd 2.0 and later.", c.OpenFiles.Soft, c.OpenFiles.Hard, cmp.Or(r.Name, "the runtime"))
 	if c.OpenFiles.Hard > manyFiles {
 		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" The container's programs might "+
 			"report \"Too many open files\".")}

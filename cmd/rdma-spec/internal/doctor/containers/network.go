@@ -36,17 +36,17 @@ func networkChecks() []doctor.Check {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment variables name.",
 		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. If a variable names " +
-			"no HCA or interface of the container, NCCL and UCX fail or fall back to sockets.",
+			"none of the container's HCAs or interfaces, NCCL and UCX fail or fall back to sockets.",
 		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
-		Title:      "The MTU of each container interface is not larger than its HCA function's MTU.",
+		Title:      "No container interface has a larger MTU than its HCA function.",
 		NoMessages: "programs connect, but large transfers time out",
 		Impact:     "The function drops packets that are larger than its own MTU.",
 		Reads:      doctor.GIDReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {
 		ID: "container-routes", Family: "containers",
-		Title:  "Each HCA of a container can answer other nodes.",
+		Title:  "Each of a container's HCAs can reply to other nodes.",
 		Impact: "Other nodes can send packets to the HCA, but receive no reply.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: containerRoutes,
 	}}
@@ -132,7 +132,7 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			fix := "Use Multus to give the pod an interface on the HCA (macvlan, ipvlan, or SR-IOV). Or set " +
 				"hostNetwork: true in the pod"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
-				fix = "The resource also contains InfiniBand HCAs. Exclude PCI device " + r.hca.PCI + " from the device " +
+				fix = "The pod's resource also includes InfiniBand HCAs. Exclude PCI device " + r.hca.PCI + " from the device " +
 					"plugin's selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
 			}
 			found = append(found, doctor.Fault(r.object,
@@ -198,7 +198,7 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 		better := slices.IndexFunc(r.own, func(g process.GID) bool { return whyLocal(g) == "" })
 		if own >= 0 && better >= 0 && whyLocal(r.own[own]) != "" {
 			found = append(found, doctor.Told(r.object, "The container's NCCL_IB_GID_INDEX is %d, which selects the GID %s. "+
-				"This GID %s. If connections time out, remove the variable. The GID %s at index %d reaches other networks.",
+				"This GID %s. The GID %s at index %d reaches other networks. If connections time out, remove the variable.",
 				index, r.own[own].Address, whyLocal(r.own[own]), r.own[better].Address, r.own[better].Index))
 		}
 		if r.err != nil || len(r.table) == 0 || c.Silent || own >= 0 ||
@@ -215,8 +215,9 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 				r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod. NCCL 2.21 and later find the GID automatically in some pods, and NCCL "+
-				"2.26 and later in all pods"))
+			"Remove NCCL_IB_GID_INDEX from the pod's template, and recreate the pod. Do not set a different index, because the "+
+				"index can differ in each new pod. NCCL 2.26 and later find the GID automatically in all pods; NCCL 2.21 to "+
+				"2.25 find it only in some pods"))
 	}
 	return found
 }

@@ -90,15 +90,17 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 		return doctor.Told(object, "%s. The kernel answers through only one of the interfaces.", of)
 	}
 	text := of + ", and rp_filter is strict. The kernel answers through only one of the interfaces, and drops packets " +
-		"that arrive at the other interfaces."
+		"that arrive on the other interfaces."
 	if c.AllDevices { // it has HCAs that are not meant for it
 		return doctor.Unsure(object, text)
 	}
-	fix := "In the pod's networks, use the tuning CNI plugin to set rp_filter to 2, and the sbr CNI plugin to add a " +
-		"routing rule for each interface. Then recreate the pod"
+	fix := "In the pod's networks, set rp_filter to 2, arp_ignore to 1, and arp_announce to 2 with the tuning CNI " +
+		"plugin, and add a routing rule for each interface with the sbr CNI plugin. Instead of these changes, you can give " +
+		"each interface its own subnet, with a gateway to the other subnets. Finally, recreate the pod"
 	if !c.OwnNetwork {
-		fix = "On the node, set rp_filter to 2, and add a routing rule for each interface"
+		fix = "On the node, set rp_filter to 2, arp_ignore to 1, and arp_announce to 2, and add a routing rule for each " +
+			"interface. Instead of these changes, you can give each interface its own subnet, with a gateway to the other " +
+			"subnets"
 	}
-	return doctor.Fault(object, text, fix+". Alternatively, give each interface its own subnet, with a gateway to the "+
-		"other subnets")
+	return doctor.Fault(object, text, fix)
 }

@@ -59,10 +59,10 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch sends transfers between a GPU and an HCA through the CPU.",
-		Impact: "GPU transfers are slow, because they go through the CPU. On some machines, GPU transfers hang.",
+		Impact: "GPU transfers are slow, because they go through the CPU. On some machines, they hang.",
 		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
-		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is on.",
+		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is enabled.",
 		NoMessages: "benchmarks report low bandwidth",
 		Impact:     "GPU transfers go through the CPU or fail.",
 		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
@@ -103,7 +103,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return doctor.Unused()
 		case len(found) == 0:
 			return []doctor.Finding{{Status: doctor.NotApplied, Object: "GPUs", Text: fmt.Sprintf("NVIDIA's driver does not "+
-				"let HCAs access the memory of %s. Programs copy data through CPU memory instead.", model)}}
+				"let HCAs access the memory of %s. Programs copy data through host memory instead.", model)}}
 		}
 		return look(v, found, hcas)
 	}
@@ -234,9 +234,10 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	for _, bridge := range redirecting {
 		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
 	}
-	return []doctor.Finding{doctor.Fault("", text, "If a virtual machine uses a device below these bridges "+
-		"(see: ls /sys/bus/pci/drivers/vfio-pci), leave the bridges unchanged, because ACS isolates the devices. If no "+
-		"virtual machine uses such a device, clear the three redirect bits after each boot: "+strings.Join(write, " && "))}
+	return []doctor.Finding{doctor.Fault("", text, "To list the devices that virtual machines use, run \"ls "+
+		"/sys/bus/pci/drivers/vfio-pci\". If a virtual machine uses a device below these bridges, leave the bridges "+
+		"unchanged, because ACS isolates the devices. If no virtual machine uses such a device, clear the three redirect "+
+		"bits after each boot: "+strings.Join(write, " && "))}
 }
 
 // acs returns the ACS control register from a PCI configuration space.

@@ -32,16 +32,17 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 	case hca.FunctionVirtual:
 	case hca.FunctionScalable:
 		return []doctor.Finding{doctor.Fault(object(h), "The scalable function's node GUID is "+is+".",
-			"While no pod uses the function (see: rdma-spec status), set the function's MAC address, from which the GUID is "+
-				"derived. Find the function's port with \"devlink port show\", and run \"devlink port function set pci/"+
-				h.Parent+"/PORT hw_addr MAC\". Then set the function's state to inactive and back to active.")}
+			"To list the containers that use HCAs, run \"rdma-spec status\". While no pod uses the function, set the "+
+				"function's MAC address, from which the GUID is derived. Find the function's port with \"devlink port show\", "+
+				"and run \"devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC\". Then set the function's state to "+
+				"inactive and back to active.")}
 	default:
 		at := pciDevices + h.PCI
 		if doctor.Attribute(v, at+"/vendor") == "0x15b3" &&
 			slices.Contains(virtualDevices, doctor.Attribute(v, at+"/device")) {
 			return []doctor.Finding{doctor.Fault(object(h), "The HCA's node GUID is "+is+".", "The HCA is a virtual function "+
-				"of this virtual machine's host. On the host, set the function's node_guid and port_guid. On Ethernet, set the "+
-				"function's MAC address instead.")}
+				"that the host passed through to this virtual machine. On the host, set the function's node_guid and "+
+				"port_guid. On Ethernet, set the function's MAC address instead.")}
 		}
 		return []doctor.Finding{doctor.Fault(object(h), "The HCA's node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
@@ -113,7 +114,7 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 	return eachHCA(func(_ *doctor.View, h hca.HCA) []doctor.Finding {
 		other, twice := first[h.NodeGUID]
 		switch {
-		// A soft HCA's GUID is derived from its netdev, and several netdevs can have the same address.
+		// A software HCA's GUID is derived from its netdev, and several netdevs can have the same address.
 		case h.NodeGUID == "" || noGUIDs[h.NodeGUID] != "" || h.Driver == "" && h.PCI == "":
 		case twice:
 			return []doctor.Finding{doctor.Fault(object(h),

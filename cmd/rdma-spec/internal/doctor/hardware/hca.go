@@ -32,7 +32,7 @@ func hcaChecks() []doctor.Check {
 			"reach the wrong HCA.",
 		Needs: []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
-		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board model have the same firmware.",
+		ID: "firmware-same", Family: "hca", Title: "HCAs on boards of the same model have the same firmware.",
 		NoMessages: "only one of several HCAs is slow or fails",
 		Impact:     "A job is as slow as its slowest HCA. A bug in only one of the firmware versions is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
@@ -78,8 +78,8 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 		if h.Unread != "" {
 			// The HCA was queried twice. hca-answers reports this fault, and the other checks skip the HCA.
 			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain and restart the "+
-				"node. The restart stops all pods on the node (see: rdma-spec status). If the HCA hangs again, replace the card. "+
-				"To find the reason, run: dmesg"))
+				"node. The restart stops all pods on the node. To list the RDMA containers, run \"rdma-spec status\". If the HCA "+
+				"hangs again, replace the card. To find the reason, run: dmesg"))
 			continue
 		}
 		if h.ForPrograms() {
@@ -173,9 +173,9 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 			reset = "run: " + tools.Reset
 		}
 		found = append(found, doctor.Fault(object(h), fmt.Sprintf(
-			"The HCA has firmware %s. On %d of the %d HCAs of this board model, such as HCA %s, "+
-				"the firmware is %s.", h.Firmware, count[usual.Firmware], len(group),
-			usual.Name, usual.Firmware),
+			"The HCA has firmware %s. Firmware %s is installed on %d of the %d HCAs with this board model, "+
+				"for example on HCA %s.", h.Firmware, usual.Firmware, count[usual.Firmware], len(group),
+			usual.Name),
 			fmt.Sprintf("Drain the node, install firmware %s with %s, and then %s.", usual.Firmware,
 				cmp.Or(tools.Firmware, "the vendor's tool"), reset)))
 	}
@@ -227,18 +227,19 @@ func hasDevice(h hca.HCA, kind hca.Kind) bool {
 func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 	switch {
 	case h.PCI == "":
-		// Software drivers use functions in ib_uverbs, so that module cannot be reloaded while a soft HCA exists.
-		f.Fix = fmt.Sprintf("Recreate the soft HCA. Programs that use the HCA lose it (see: rdma resource show ctx). Run "+
-			"\"rdma link delete %[1]s\", and then the command that created the HCA, such as \"rdma link add %[1]s type rxe "+
-			"netdev NETDEV\".", h.Name)
+		// Software drivers use functions in ib_uverbs, so that module cannot be reloaded while a software HCA exists.
+		f.Fix = fmt.Sprintf("Recreate the software HCA. Programs that use the HCA lose it. To list these programs, run "+
+			"\"rdma resource show ctx\". To recreate the HCA, run \"rdma link delete %[1]s\", and then the command that "+
+			"created the HCA, such as \"rdma link add %[1]s type rxe netdev NETDEV\".", h.Name)
 		return f
 	case h.Function == hca.FunctionVirtual:
 		f.Fix = rebindCommand("pci", h.PCI)
 		return f.Disruptive("The pod that uses virtual function "+h.PCI+" loses the HCA.", "rdma-spec status")
 	}
 	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either action removes the card's "+
-		"network interfaces and virtual functions. The network interfaces might connect the node to the cluster (see: ls "+
-		"/sys/bus/pci/devices/%[1]s/net; ip route). Pods might use the virtual functions (see: cat "+
-		"/sys/bus/pci/devices/%[1]s/sriov_numvfs; rdma-spec status).", h.PCI)
+		"network interfaces and virtual functions. The network interfaces might connect the node to the cluster. To find "+
+		"out, run \"ls /sys/bus/pci/devices/%[1]s/net; ip route\". Pods might be using the virtual functions. "+
+		"To print the number of virtual functions, and to list the containers that use HCAs, run \"cat "+
+		"/sys/bus/pci/devices/%[1]s/sriov_numvfs; rdma-spec status\".", h.PCI)
 	return f
 }

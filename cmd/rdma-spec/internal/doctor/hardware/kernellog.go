@@ -105,11 +105,11 @@ var troubles = []trouble{
 		`firmware fatal (condition|reset)`), // the last is Broadcom's
 		"The firmware failed", 1, nil, func(device string, _ hca.Tools) string {
 			return "Drain the node, install the card's latest firmware, and restart the node. The restart stops all pods on " +
-				"the node (see: rdma-spec status). If the firmware fails again, replace the card. To see the card's messages, " +
-				"run: dmesg | grep " + device
+				"the node. To list the RDMA containers, run \"rdma-spec status\". If the firmware fails again, replace the " +
+				"card. To see the card's messages, run: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
-		"The cable or transceiver has an error", 1, plugged,
+		"The cable or transceiver has a problem", 1, plugged,
 		func(_ string, t hca.Tools) string { return ofCable + t.Module }},
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
 		"The HCA is too hot", 1, nil, func(device string, t hca.Tools) string {
@@ -118,8 +118,8 @@ var troubles = []trouble{
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
 		"The HCA cannot register more memory regions", 1, nil, func(device string, _ hca.Tools) string {
 			return "Run fewer processes that use the HCA, or register fewer memory regions in each process. To register fewer " +
-				"regions, use huge pages, and remove UCX_RCACHE_ENABLE=n. To count the regions of each process, run: rdma " +
-				"resource show mr; dmesg | grep " + device
+				"regions, use huge pages, and remove UCX_RCACHE_ENABLE=n. To count the regions of each process, run " +
+				"\"rdma resource show mr\". To see the card's messages, run: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
 		"The HCA has uncorrected PCIe errors", 1, nil, func(device string, _ hca.Tools) string {
@@ -245,7 +245,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 			if _, serves := dmaBUF(v); serves {
 				continue // DMA-BUF makes the module unnecessary
 			}
-			fix = "If neither OFED nor DOCA is installed, install one of them. Then rebuild the GPU driver (to do so with the " +
+			fix = "If neither OFED nor DOCA is installed, install one of them. Then rebuild the GPU driver (with the " +
 				"GPU Operator, delete the node's driver pod). Finally, run: modprobe nvidia_peermem"
 		}
 		text := "the module was built for a different version of " + refused[3] + "."
@@ -255,7 +255,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 				text += " OFED and DOCA add this symbol to ib_core. The in-tree ib_core of most kernels lacks the symbol."
 			}
 		}
-		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused the module, because "+text, fix))
+		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused to load the module, because "+text, fix))
 	}
 	return found
 }
@@ -289,7 +289,8 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		gives = "capabilities"
 	}
 	fix := fmt.Sprintf("If the container should have access, run \"setsebool -P %s on\". "+
-		"This setting lets all containers on the node use the %s that the runtime gives them (see: getsebool %[1]s).",
+		"This setting lets all containers on the node use the %s that the runtime gives them. To show the current "+
+		"value, run \"getsebool %[1]s\".",
 		boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
 		fix = "Set the container's securityContext.appArmorProfile.type to Unconfined, or change the profile to allow the " +

@@ -63,12 +63,12 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 	}
 	switch {
 	case len(lost) > 0:
-		return "The port's bond has lost the link of " + strings.Join(lost, ", ") +
+		return "The port's bond has no link on " + strings.Join(lost, ", ") +
 			". The port stays ACTIVE, but only the bond's other links contribute to the port's rate."
 	case len(aggregators(v, p.Netdevs)) > 1:
 		return "LACP has not aggregated the links of the port's bond (" + strings.Join(p.Netdevs, ", ") + "), so only some " +
-			"links contribute to the port's rate. Check ad_aggregator_id in /sys/class/net/*/bonding_slave. Also check the " +
-			"switch."
+			"of these links contribute to the port's rate. Check ad_aggregator_id in /sys/class/net/*/bonding_slave. Also " +
+			"check the switch."
 	}
 	return ""
 }
@@ -130,12 +130,12 @@ func (l links) compare(boards [][]hca.HCA) {
 			for _, at := range objects {
 				switch {
 				case active == 0 && all >= manyPorts && (forRDMA || polling >= manyPorts):
-					l.dark[at] = fmt.Sprintf("none of the %d ports of the HCA's board model is ACTIVE", all)
+					l.dark[at] = fmt.Sprintf("none of the %d ports on boards of the same model is ACTIVE", all)
 				case ports[layer] >= manyPorts && len(objects) == 1:
-					l.odd[at] = "the other ports of the HCA's board model are ACTIVE"
+					l.odd[at] = "the other ports on boards of the same model are ACTIVE"
 				// On a card with two ports, one port is often left without a cable on purpose.
 				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
-					l.odd[at] = "the node has one port of this board model for each GPU"
+					l.odd[at] = "the node has one port on boards of the same model for each GPU"
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func (l links) compare(boards [][]hca.HCA) {
 	for _, h := range l.hcas {
 		for _, p := range h.Ports {
 			if h.Parent == "" {
-				l.dark[portObject(h, p)] = "no port of the node is ACTIVE"
+				l.dark[portObject(h, p)] = "no port on the node is ACTIVE"
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 	check := "Check the cable and the switch port. To see the link's state, run: " + see
 	if l.dark[at] != "" {
 		without = l.dark[at]
-		check = "First check the parts that these ports share: the switch, its power, and its configuration. " +
+		check = "First check what these ports share: the switch, its power, and its configuration. " +
 			"Then check the cable. To see the link's state, run: " + see
 	}
 	switch {
@@ -200,7 +200,7 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		return doctor.Fault(at, fmt.Sprintf("The port is %s because %s, and %s.", p.State, off, l.dark[at]), on).Command()
 	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(l.hcas, hca.HCA.Active):
 		return doctor.Fault(at,
-			fmt.Sprintf("The port is %s because %s, and no other port of the node is ACTIVE.", p.State, off), on).Command()
+			fmt.Sprintf("The port is %s because %s. No other port on the node is ACTIVE.", p.State, off), on).Command()
 	case off != "" && physical:
 		return doctor.Told(at, "The port is %s because %s. To turn the port on, run: %s", p.State, off, on)
 	case off == "" && why != "" && slices.ContainsFunc(l.hcas, func(parent hca.HCA) bool {

@@ -16,9 +16,10 @@ import (
 // memoryChecks returns the checks of limits on registered memory other than memlock.
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "efa-pages", Family: "memory", Title: "EFA can register all of the node's memory.",
-		Impact: "EFA can register only a limited number of pages. Without huge pages, this limit corresponds to about 95 GB.",
-		Reads:  []string{"proc/meminfo"}, Look: smallPages,
+		ID: "efa-pages", Family: "memory", Title: "Each EFA can register all of the node's memory.",
+		Impact: "An EFA can register only a limited number of pages. Without huge pages, this limit corresponds to about " +
+			"95 GB.",
+		Reads: []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",
 		Impact: "Memory registration fails with ENOMEM although the node has free memory. Registered memory cannot stay " +
@@ -75,13 +76,13 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 	}
 	if total, known := meminfo(v, "CmaTotal"); known && area > total {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel reports %d MiB of free memory in CMA, but CMA "+
-			"has only %d MiB. The kernel counts ordinary memory as CMA.", area>>10, total>>10),
+			"has only %d MiB in total. The kernel counts ordinary memory as CMA.", area>>10, total>>10),
 			"Add kho=off to the kernel's command line, and then drain and restart the node "+
 				"(see https://github.com/NVIDIA/NV-Kernels/pull/590).")}
 	}
 	const gibibyte = 1 << 20 // KiB
 	if outside := available - area; area > gibibyte && outside < gibibyte {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, but only %d MiB are free outside CMA.",
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB is free in CMA, but only %d MiB is free outside CMA.",
 			area>>10, max(outside, 0)>>10),
 			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Disruptive(
 			"Programs must reread cached files from disk.", "free -h")}

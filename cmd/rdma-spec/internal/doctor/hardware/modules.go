@@ -129,8 +129,8 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
 		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
-			found = append(found, doctor.Unsure("module "+module, "The module drives no devices, and no driver is bound to "+
-				devices+". To use this hardware for RDMA, run: modprobe "+module))
+			found = append(found, doctor.Unsure("module "+module, "No driver is bound to "+devices+". To use this "+
+				"hardware for RDMA, run: modprobe "+module))
 		case loaded:
 			found = append(found, doctor.Fault("module "+module, "The module is loaded, but not bound to "+devices+".",
 				"To find the reason in the kernel log, run: dmesg | grep -e "+module+" -e "+missing[module][0]))

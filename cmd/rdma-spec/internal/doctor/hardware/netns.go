@@ -25,8 +25,8 @@ func netnsChecks() []doctor.Check {
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
-		Title: "Each RDMA function with a driver has an HCA, and each RoCE port has an interface, on the node or in a " +
-			"container.",
+		Title: "The HCA of each RDMA function that has a driver, and the interface of each RoCE port, are on the node " +
+			"or in a container.",
 		Impact: "Until the driver is rebound, the node cannot use the HCA or its interface.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
@@ -76,8 +76,8 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Told("", "The network namespace mode is exclusive. All RDMA containers use the "+
 			"node's network namespace, which contains the HCAs.")}
 	}
-	return []doctor.Finding{doctor.Unsure("", "The network namespace mode is exclusive, but no CNI network configuration "+
-		"names rdma-cni, and rdma-cni is not installed in /opt/cni/bin, /var/lib/cni/bin, or the data directory of K3s. "+
+	return []doctor.Finding{doctor.Unsure("", "The network namespace mode is exclusive, but rdma-cni is neither named in "+
+		"a CNI network configuration nor installed in /opt/cni/bin, /var/lib/cni/bin, or K3s's data directory. "+
 		"Exclusive mode is correct if pods with HCAs use the node's network namespace, or if another component, such as "+
 		"dranet, moves HCAs into the pods. In exclusive mode, pods with their own network namespace cannot share HCAs.")}
 }
@@ -144,11 +144,11 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 		}
 		return hcaBelow(v, at, func(f doctor.Finding) doctor.Finding { return reload(h, f) })
 	case !makes && loaded:
-		return []doctor.Finding{doctor.Unsure(on, "The device has a driver for RDMA, but no HCA. The firmware might be "+
+		return []doctor.Finding{doctor.Unsure(on, "The device has an RDMA driver, but no HCA. The firmware might be "+
 			"too old for "+module+", or RDMA might be turned off in the firmware. Check the kernel log.")}
 	case !virtual && driver == "mlx5_core":
 		return []doctor.Finding{doctor.Told(on,
-			"The device does not support RDMA. Exclude the device from the device plugin's selector.")}
+			"The device does not support RDMA. Exclude it from the device plugin's selector.")}
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func hcaBelow(v *doctor.View, at string, fixed func(doctor.Finding) doctor.Findi
 	case v.Any(at + "/infiniband/*"):
 		return nil
 	case len(devices) == 0:
-		return []doctor.Finding{fixed(doctor.Fault(on, "The device has a driver for RDMA, but no HCA.", ""))}
+		return []doctor.Finding{fixed(doctor.Fault(on, "The device has an RDMA driver, but no HCA.", ""))}
 	}
 	var number hca.Number
 	_, err := fmt.Sscanf(doctor.Attribute(v, "sys/class/infiniband_verbs/"+path.Base(devices[0])+"/dev"), "%d:%d",

@@ -26,7 +26,7 @@ func pciChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "pcie-link", Family: "hca",
 		Title:  "Each HCA's PCIe link has the width and speed that the card and the slot support.",
-		Impact: "The HCA is slower than its port.",
+		Impact: "Transfers through the HCA do not reach the port's rate.",
 		Reads:  linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
 	}}
 }

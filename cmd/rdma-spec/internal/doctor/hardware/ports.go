@@ -29,7 +29,7 @@ func portChecks() []doctor.Check {
 			"sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
-		ID: "port-rate", Family: "hca", Title: "Ports of the same board model have the same rate.",
+		ID: "port-rate", Family: "hca", Title: "Ports on boards of the same model have the same rate.",
 		NoMessages: "benchmarks report low bandwidth",
 		Impact:     "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
@@ -43,11 +43,12 @@ func portChecks() []doctor.Check {
 		Needs: []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
 		ID: "gids-free", Family: "hca", Title: "Each RoCE port has free GID entries.",
-		Impact: "Each address of a port's netdevs uses GID entries. If all entries are in use, new pods cannot get a GID.",
-		Reads:  []string{"sys/class/infiniband/*/ports/*/gids/*"},
-		Needs:  []string{"hca-answers"}, Look: eachPort(fullGIDTable),
+		Impact: "Each address of a port's netdevs takes up GID entries. If all entries are in use, new pods cannot get a " +
+			"GID.",
+		Reads: []string{"sys/class/infiniband/*/ports/*/gids/*"},
+		Needs: []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {
-		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board model have the same MTU.",
+		ID: "mtu-same", Family: "hca", Title: "RoCE ports on boards of the same model have the same MTU.",
 		Impact: "Connections between ports with different MTUs hang, or fail with a length error. To compare " +
 			"the MTUs of several nodes, use the node_network_mtu_bytes metric of node_exporter.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
@@ -85,7 +86,7 @@ func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partition "+
 		"configuration (opensm's partitions.conf, or UFM), make the port a full member. If limited membership is intended, "+
-		"no change is needed. A limited member can reach full members, such as storage servers.")}
+		"no change is needed. A limited member can still reach full members, such as storage servers.")}
 }
 
 // speed returns the Gb/s and the number of lanes of a rate such as "100 Gb/sec (4X EDR)".
@@ -181,7 +182,7 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		return nil
 	}
 	names, err := v.Glob(fmt.Sprintf(portDir, h.Name, p.Number) + "gids/*")
-	if err != nil || len(names) < 16 { // soft HCAs and iWARP have small tables
+	if err != nil || len(names) < 16 { // software HCAs and iWARP have small tables
 		return nil
 	}
 	for _, name := range names {
@@ -191,7 +192,8 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p),
 		fmt.Sprintf("All %d entries of the port's GID table are in use.", len(names)),
-		"To let fewer pods share the HCA, decrease rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
+		"Each address on the port's netdevs takes up at least two entries. Remove unused addresses. If "+
+			"k8s-rdma-shared-dev-plugin shares the HCA, decrease rdmaHcaMax in its configuration, and restart the plugin")}
 }
 
 // differentMTUs finds RoCE ports whose MTU is unique on their board model. The correct MTU depends on the network.

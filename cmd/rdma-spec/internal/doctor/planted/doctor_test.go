@@ -237,7 +237,7 @@ func TestConcluded_missedFamilies(t *testing.T) {
 		err := doctor.Concluded(all)
 		got := ""
 		if err != nil {
-			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not checked: "), "; for the reasons, see the results")
+			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not checked: "), " (for the reasons, see the results)")
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)

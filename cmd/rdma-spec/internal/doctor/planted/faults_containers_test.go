@@ -65,8 +65,8 @@ var plantedContainers = []fault{
 			c := s.container()
 			c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
 			c.Fix = `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
-			c.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime added the " +
-				"HCAs (NVIDIA_MOFED=enabled) after the NRI plugins had handled the container"}
+			c.Problems = []string{"the plugin did not see the container's HCAs, because NVIDIA's container runtime added " +
+				"them (NVIDIA_MOFED=enabled) after the NRI plugins had run"}
 		},
 	},
 	{

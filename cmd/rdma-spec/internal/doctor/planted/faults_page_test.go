@@ -111,8 +111,8 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 
 // disruption is who loses what. The doctor prints it in full; many fixes restart the runtime.
 func disruption(f doctor.Finding) string {
-	if strings.HasPrefix(f.Warning, "A restart of the runtime") {
-		return "A restart of the runtime ends exec sessions."
+	if strings.HasPrefix(f.Warning, "Restarting the runtime ") {
+		return "Restarting the runtime ends exec sessions."
 	}
 	return plain(f.Warning) + " To see what is affected, run `" + f.Affected + "`."
 }

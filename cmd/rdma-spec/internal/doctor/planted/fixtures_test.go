@@ -241,11 +241,14 @@ func connectX8Named() hcatest.Files {
 var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|ib_core)|setpci -s|drop_caches|` +
 	`sysctl --system|setsebool|rdma\.max`)
 
+// shows matches the command with which an administrator checks the state before the fix.
+var shows = regexp.MustCompile(`\(see: |To (show|list|see|check|find|print) [^.]*, run "`)
+
 // No fix can be pasted that takes down a physical function, its driver, or the isolation of virtual machines.
 func TestFix_harmfulIsManual(t *testing.T) {
 	for _, p := range faults() {
 		for _, f := range p.look(t) {
-			manual := f.FixType == doctor.FixManual && strings.Contains(f.Fix, "(see: ")
+			manual := f.FixType == doctor.FixManual && shows.MatchString(f.Fix)
 			// which nobody can use
 			lost := f.FixType == doctor.FixDisruptive && f.Warning != "" || f.Check == "hca-present"
 			if hurts.MatchString(f.Fix+f.Text) && !manual && !lost {

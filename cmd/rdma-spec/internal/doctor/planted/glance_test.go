@@ -65,7 +65,7 @@ func TestListFindings_mergesSameText(t *testing.T) {
 	n.PCI = cards
 	screen := shown(t, findings(t, known{node: n}.files()), false)
 	want := "✓ hca-present: PCI device 0000:b0:00.0, PCI device 0000:b0:00.1, PCI device 0000:b0:00.2, PCI device " +
-		"0000:b0:00.3, and 20 more: The device does not support RDMA. Exclude the device from the device plugin's selector.\n"
+		"0000:b0:00.3, and 20 more: The device does not support RDMA. Exclude it from the device plugin's selector.\n"
 	if !strings.Contains(screen, want) || strings.Count(screen, "The device does not support RDMA") != 1 {
 		t.Error(screen)
 	}

@@ -134,7 +134,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 			c := s.starved(8 << 20)
 			c.Registers, c.IPCLock, c.Bounding = bytesOf(unlimited), yes(true), []string{spec.CapIPCLock}
 			s.runtime().Handlers = s.runtime().Handlers[1:]
-		}, "The handler sets memlock to 8Mi, but RDMA containers that use the handler can register more memory"},
+		}, "The handler sets memlock to 8Mi, but RDMA containers with this handler can register more memory"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
 			s.container().Memlock, s.container().Raise.Action = both(8<<20), node.Repair
 		}, "The container's memlock is below the policy's grant (unlimited), but CAP_IPC_LOCK lets the container register more memory."},
@@ -147,7 +147,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 			c := s.container()
 			c.Memlock, c.Registers, c.State = both(1<<30), bytesOf(1<<30), node.StateBelow
 			c.Problems, c.Raise.Action = []string{"memlock is 1Gi, the policy gives unlimited"}, node.Repair
-		}, "Memlock is 1Gi, the policy gives unlimited."},
+		}, "Memlock is 1Gi, the policy gives unlimited (fix: rdma-spec repair ml/train-0)."},
 		"a privileged daemon whose job can register enough": {func(s *sick) {
 			c := s.container()
 			c.RDMA, c.Uses, c.AllDevices, c.Wanted = false, true, true, nil
@@ -161,7 +161,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 		"a device plugin with CDI, which is on": {func(s *sick) { s.cdi.Files = append(s.cdi.Files, sriovFile) }, ""},
 		"1024 open files, which a program may raise": {func(s *sick) {
 			s.container().OpenFiles = &spec.Rlimit{Soft: 1024, Hard: 1 << 19}
-		}, "containerd 2.0 and later does not set LimitNOFILE. The container's programs might report"},
+		}, "This is the default in containerd 2.0 and later. The container's programs might report"},
 		"few open files by a base spec that says so": {func(s *sick) { s.container().OpenFiles = nil }, ""},
 		"a resource for a virtual machine, or none of RDMA": {func(s *sick) {
 			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},

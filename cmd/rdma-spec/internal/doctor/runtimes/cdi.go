@@ -22,7 +22,7 @@ func cdiChecks() []doctor.Check {
 		Impact: "Containers that request a CDI device from these files do not start, or receive a different HCA.",
 		Look:   withCDI(cdiFiles),
 	}, {
-		ID: "cdi-on", Family: "cdi", Title: "CDI is on in runtimes that use CDI files for HCAs.",
+		ID: "cdi-on", Family: "cdi", Title: "CDI is enabled in runtimes that use CDI files for HCAs.",
 		Impact: "Containers that request a CDI device do not start, or start without the HCA.",
 		Needs:  []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
@@ -125,20 +125,22 @@ func setCRI(r runtime.Runtime, what string) string {
 	if olderThan(r.Version, "2.0") {
 		section = "io.containerd.grpc.v1.cri"
 	}
-	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then run: %s", what, section, r.Config, restartRuntime(r))
+	return fmt.Sprintf("Set %s in the [plugins.'%s'] section of %s, and then run: %s", what, section, r.Config,
+		restartRuntime(r))
 }
 
 // dockerLacks returns the reason why Docker does not use the files, and its fix. It returns "" without a reason.
 func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	const file = "/etc/docker/daemon.json"
-	const restart = ". When Docker's containers can be stopped, run: systemctl restart docker"
+	const restart = ". Unless live-restore is on, a restart of Docker stops all of its containers. When these " +
+		"containers can be stopped, run: systemctl restart docker"
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart
 	case olderThan(d.Version, "25.0"):
 		return fmt.Sprintf("Docker %s does not support CDI.", d.Version), "Install Docker 28.2 or later"
 	case d.CDI != nil && !*d.CDI, d.CDI == nil && olderThan(d.Version, "28.2"):
-		return "CDI is off.", `Set "features": {"cdi": true} in ` + file + restart
+		return "CDI is off.", `Add "features": {"cdi": true} to ` + file + restart
 	}
 	return unreadDir(files, d.Dirs), `Set "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"] in ` + file + restart
 }

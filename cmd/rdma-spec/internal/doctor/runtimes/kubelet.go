@@ -49,14 +49,14 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 func KubeletChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's directory is where plugins expect it to be.",
-		Impact: "Device plugins and nri-rdma do not find the kubelet's sockets in /var/lib/kubelet.",
+		Impact: "Device plugins and nri-rdma cannot find the kubelet's sockets in /var/lib/kubelet.",
 		Reads:  []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
 		Impact: "Device plugins cannot register. Pods that request RDMA resources stay Pending.",
 		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
-		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
+		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API responds.",
 		Impact: "The plugin refuses an RDMA container if a policy rule that lists resources might match the " +
 			"container.",
 		Look: withKubelet(kubeletPodResources),
@@ -123,9 +123,11 @@ func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Findin
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node previously had devices for %s, but now has none.", name)
-			fix := "On this node, delete the pod of the device plugin that serves " + name + ". The DaemonSet recreates the pod"
+			fix := "On this node, delete the pod of the device plugin that advertises " + name +
+				". The DaemonSet recreates the pod"
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
-				text += " HCAs are in pods' network namespaces, where older SR-IOV device plugins do not find them at startup."
+				text += " HCAs are in pods' network namespaces. Older versions of the SR-IOV device plugin do not find these " +
+					"HCAs at startup."
 				fix = "First, upgrade the SR-IOV device plugin, or delete the pods that use HCAs (rdma-spec status lists these " +
 					"pods). " + fix
 			}

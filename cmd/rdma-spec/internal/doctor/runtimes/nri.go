@@ -24,7 +24,7 @@ const (
 // nriChecks are the checks of NRI.
 func nriChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
+		ID: "nri-on", Family: "nri", Title: "NRI is enabled in each runtime.",
 		NoMessages: "in new containers, `ulimit -l` prints the runtime's own limit",
 		Impact:     "The plugin cannot register, so RDMA containers start without their grant.",
 		Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
@@ -41,7 +41,7 @@ func nriChecks() []doctor.Check {
 		ID: "nri-required-plugins", Family: "nri", Title: "Containers that do not use RDMA start even if the plugin is " +
 			"not running.",
 		Impact: "While the plugin is not running, no container on the node starts, " +
-			"including the plugin's own container.",
+			"not even the plugin's own container.",
 		Needs: []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The NRI timeouts are long enough for a plugin to answer.",
@@ -159,21 +159,23 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			text := fmt.Sprintf("%s is running (PID %d), and can set the same limit or add the same devices as "+
 				"nri-rdma.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
-				fmt.Sprintf("Remove %[1]s from the node: delete the DaemonSet or the systemd unit that starts %[1]s. To stop "+
-					"the process now, run: kill %[2]d", p.Name, p.PID)))
+				fmt.Sprintf("If no pod on the node needs %s, remove it from the node. If a DaemonSet runs it, exclude this node "+
+					"with a node selector, because deleting the DaemonSet affects all nodes. If a systemd unit runs it, disable "+
+					"the unit", p.Name)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
 			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that a pod "+
-				"names in its %s annotation. A container with an HCA from this plugin is an RDMA container only in two "+
-				"cases: the policy allows opt-ins by annotation in the pod's namespace, or the kubelet allocated an HCA to "+
-				"the container.", p.Name, p.PID, agents.Injecting[p.Name]))
+				"names in its %s annotation. A container with an HCA from this plugin is an RDMA container only if the "+
+				"policy allows opt-ins by annotation in the pod's namespace, or if the kubelet allocated an HCA to the "+
+				"container.",
+				p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
 			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, one of which waits for the connection of the other
 		}
 	}
 	if running > 1 {
-		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("%d processes of nri-rdma are "+
-			"running.", running),
+		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("%d nri-rdma processes are running.",
+			running),
 			"Keep only one installation of nri-rdma: the service, the DaemonSet, or the plugin that the runtime launches"))
 	}
 	return found

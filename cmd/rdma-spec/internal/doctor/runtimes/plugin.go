@@ -57,8 +57,8 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 	pod := listing.Containers[i].Pod
 	f := doctor.Fault(object, text, fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod))
 	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
-		return f.Disruptive("RDMA containers that start in the few seconds before the new pod is registered lack "+
-			"the raised memlock.",
+		return f.Disruptive("For a few seconds, until the plugin in the new pod is registered, the memlock of new "+
+			"RDMA containers is not raised.",
 			"kubectl get pods -A -o wide | grep -e Pending -e ContainerCreating")
 	}
 	return f.Command()
@@ -112,7 +112,7 @@ func pluginChecks() []doctor.Check {
 		Impact: "rdma-spec status and rdma-spec repair cannot compare containers with the policy.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
-		ID: "plugin-current", Family: "plugin", Title: "The running plugin is the installed version.",
+		ID: "plugin-current", Family: "plugin", Title: "The running plugin matches the installed version.",
 		NoMessages: "the plugin works, but the previous version is still running",
 		Impact:     "An upgrade takes effect only when the plugin restarts.",
 		Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),

@@ -91,8 +91,10 @@ func oneOfSeveral(r runtime.Runtime, all []runtime.Runtime) bool {
 func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, text string) doctor.Finding {
 	switch {
 	case h.Name == r.DefaultHandler:
-		fix := fmt.Sprintf("In %s, remove base_runtime_spec from the default handler, %s. To create a separate handler for "+
-			"RDMA pods, run: %s", r.Config, h.Name, ownHandler(r, all))
+		fix := fmt.Sprintf("In %s, remove base_runtime_spec from the default handler, %s, and restart the runtime. If no "+
+			"plugin raises memlock on this node, run '%s', apply the RuntimeClass that this command prints, and set "+
+			"runtimeClassName: %s in each RDMA pod", r.Config, h.Name,
+			ownHandler(r, all), rdmaHandler)
 		return doctor.Fault(handlerObject(h, r), text, fix)
 	case path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json":
 		return doctor.Fault(handlerObject(h, r), text,
@@ -101,6 +103,9 @@ func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, te
 	return doctor.Fault(handlerObject(h, r), text, configureRuntime(r, all, "handler "+h.Name+" --in-place")).Command()
 }
 
+// rdmaHandler is the name of the handler that ownHandler creates.
+const rdmaHandler = "rdma"
+
 // ownHandler returns the command that creates a separate handler for RDMA pods. The new handler is a copy of the
 // default handler, or of runc if the default handler's containers do not use the node's kernel.
 func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
@@ -108,7 +113,7 @@ func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
 	if r.Handler(like).Sandboxed {
 		like = "runc"
 	}
-	return configureRuntime(r, all, "handler rdma --like "+like)
+	return configureRuntime(r, all, "handler "+rdmaHandler+" --like "+like)
 }
 
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
@@ -122,7 +127,7 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 		}
 		runtimes := answer.ForPods()
 		if len(runtimes) == 0 {
-			return doctor.Inapplicable("No container runtime that serves pods was found.")
+			return doctor.Inapplicable("No container runtime for pods was found.")
 		}
 		return doctor.Each(runtimes, func(r runtime.Runtime) []doctor.Finding { return look(r, answer.Runtimes) })
 	}
@@ -136,7 +141,7 @@ func runtimeChecks() []doctor.Check {
 			"becomes NotReady.",
 		Look: runtimeConfig,
 	}, {
-		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
+		ID: "cri-serves", Family: "runtime", Title: "Each runtime provides the CRI.",
 		Impact: "The kubelet cannot create containers.",
 		Needs:  []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
@@ -191,14 +196,14 @@ func criServes(v *doctor.View) []doctor.Finding {
 		case r.CRIDisabled:
 			fix := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then run: %s", r.Config, restartRuntime(r))
 			found = append(found, doctor.Fault(runtimeObject(r),
-				fmt.Sprintf("%s does not serve CRI, because its configuration disables CRI.", r.Name), fix))
+				fmt.Sprintf("%s does not provide the CRI, because its configuration disables the CRI plugin.", r.Name), fix))
 		default:
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot be used through the CRI: %s.", r.Name,
 				cmp.Or(r.Error, "the runtime is not running")), restartRuntime(r)).Command())
 		}
 	}
 	if len(found) == 0 && !serves {
-		return doctor.Inapplicable("No runtime serves CRI, and no kubelet was found.")
+		return doctor.Inapplicable("No runtime provides the CRI, and no kubelet was found.")
 	}
 	return found
 }
@@ -211,7 +216,7 @@ func runtimeRlimits(v *doctor.View) []doctor.Finding {
 			return dropsRlimits(r, all)
 		}
 		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("The runtime lacks CAP_SYS_RESOURCE "+
-			"in the node's user namespace, and the runtime's own hard memlock is %s. Containers with a higher memlock do not "+
+			"in the node's user namespace, and its own hard memlock is %s. Containers with a higher memlock do not "+
 			"start, so the plugin does not grant more than this limit.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
 			" --restart").Command())
 	})(v)
@@ -226,12 +231,15 @@ func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		return nil
 	}
 	fix := ownHandler(r, all)
+	until := "Until then, use the command below to create a handler that sets memlock. Apply the RuntimeClass that the " +
+		"command prints, set runtimeClassName: " + rdmaHandler + " in the RDMA pods, and recreate them"
 	if r.Name == runtime.NameCRIO {
+		until = "Until then, use CRI-O's configuration to set the memlock of all containers"
 		fix = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r),
-		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set. Version %s and later versions apply these rlimits.",
-			r.Name, r.Version, since), fix).Command()}
+		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set. Upgrade to version %s or later, which applies them. "+
+			"%s.", r.Name, r.Version, since, until), fix).Command()}
 }
 
 // memlockSource checks whether a plugin or a handler raises memlock on a node that uses RDMA.
@@ -247,8 +255,8 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		for _, name := range handlers {
 			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
 				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
-					"The handler sets memlock to %s, but RDMA containers that use the handler can register more memory, for "+
-						"example because they run as root with CAP_IPC_LOCK.", gives))
+					"The handler sets memlock to %s, but RDMA containers with this handler can register more memory, "+
+						"for example because they run as root with CAP_IPC_LOCK.", gives))
 			}
 		}
 		switch {
@@ -267,10 +275,13 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}
-		return []doctor.Finding{doctor.Fault(runtimeObject(r),
-			fmt.Sprintf("Containers inherit a memlock of %s from %s, and no plugin or handler raises this limit.",
-				r.Memlock, r.Name),
-			Raise(v, r, all)).Command()}
+		text := fmt.Sprintf("Containers inherit a memlock of %s from %s, and no plugin or handler raises this limit.",
+			r.Memlock, r.Name)
+		if drops, _ := r.DropsRlimits(); !drops {
+			text += " To install the plugin on all nodes of a cluster, use the Helm chart instead of rdma-spec configure " +
+				"plugin. Afterward, recreate the RDMA pods."
+		}
+		return []doctor.Finding{doctor.Fault(runtimeObject(r), text, Raise(v, r, all)).Command()}
 	}))(v)
 }
 

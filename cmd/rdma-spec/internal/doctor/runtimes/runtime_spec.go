@@ -30,7 +30,7 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Impact: "The runtime loads the handler, but pods that use the handler do not start.",
+		Impact: "The runtime loads the handler, but pods that use it do not start.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
@@ -78,7 +78,7 @@ func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) 
 		return nil
 	}
 	return []doctor.Finding{badBaseSpec(r, all, h,
-		fmt.Sprintf("The handler's base_runtime_spec, %s, limits each container to 1024 open files.", h.BaseSpec))}
+		fmt.Sprintf("The handler's base_runtime_spec, %s, limits each process to 1024 open files.", h.BaseSpec))}
 }
 
 // LimitFiles returns the fix that lets the containers of a runtime open more files.
@@ -122,7 +122,8 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 	switch {
 	case version == "":
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
-			fmt.Sprintf("%s has ociVersion %s, but the version of crun is unknown.", from, says))}
+			fmt.Sprintf("%s has ociVersion %s. The version of crun is unknown, so crun might not accept this ociVersion.",
+				from, says))}
 	case !olderThan(version, "1.8.2"):
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
 			fmt.Sprintf("%s has ociVersion %s. It is unknown whether crun %s accepts this version.", from, says, version))}

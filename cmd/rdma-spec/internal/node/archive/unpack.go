@@ -151,7 +151,7 @@ func (u *unpacker) unpackEntry(name string, header *tar.Header, content io.Reade
 		_, err = io.Copy(file, content)
 		return errors.Join(err, file.Close())
 	}
-	return fmt.Errorf("the entry is not a directory, a regular file, or a link (type %q)", header.Typeflag)
+	return fmt.Errorf("the entry (type %q) is not a directory, a regular file, or a link", header.Typeflag)
 }
 
 // checkLinks rejects links that lead out of the directory. Because a link can lead through other links, checkLinks runs

@@ -117,7 +117,7 @@ func (b *builder) nameAll() {
 		return !named || b.All() && h.Function != hca.FunctionPhysical
 	})
 	if len(active) == 0 {
-		b.note("the CDI file has no device named %s, because none of its HCAs has an ACTIVE port", all)
+		b.note("the CDI file has no device named %s, because none of the file's HCAs has an ACTIVE port", all)
 		b.devices[all] = nil // reserves the name
 		return
 	}
@@ -180,10 +180,10 @@ func HookMissing(root, hook string) error {
 	info, err := os.Stat(files.Below(root, hook))
 	switch {
 	case err != nil:
-		return fmt.Errorf("the hook %s does not exist, so containers would not start: install the hook with 'rdma-spec "+
+		return fmt.Errorf("the hook %s does not exist, so containers would not start: install it with 'rdma-spec "+
 			"configure cdi', or set its path with --hook", hook)
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("the hook %s is not executable, so containers would not start: make the hook executable", hook)
+		return fmt.Errorf("the hook %s is not executable, so containers would not start: make it executable", hook)
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func TestNames(t *testing.T) {
 		"all ports are down": {idle.Files().Root(t), all, map[string]string{
 			"mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0", "0000:86:00.0": "uverbs1",
 			"ib0": "uverbs0", "ib1": "uverbs1",
-		}, "the CDI file has no device named all, because none of its HCAs has an ACTIVE port", ""},
+		}, "the CDI file has no device named all, because none of the file's HCAs has an ACTIVE port", ""},
 		"VFs are apart": {hcatest.SRIOV(t), all, map[string]string{
 			"all": "uverbs0", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "mlx5_2": "uverbs2",
 			"mlx5_3": "uverbs3", "ib0": "uverbs0",

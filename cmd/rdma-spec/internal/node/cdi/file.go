@@ -23,7 +23,7 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := append([]byte("# The HCAs of this node for container runtimes.\n"+madeWith+o.command()+"\n"), document...)
+	text := append([]byte("# This node's HCAs, for container runtimes.\n"+madeWith+o.command()+"\n"), document...)
 	file, err := atomicfile.InMemory(text)
 	if err != nil {
 		return nil, err

@@ -256,7 +256,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	switch len(found) {
 	case 0:
 		return Daemon{}, fmt.Errorf("found neither a containerd binary in the usual directories under %s nor a "+
-			"containerd configuration: install containerd, or start containerd if it is installed elsewhere", root)
+			"containerd configuration: install containerd, or start it if it is installed elsewhere", root)
 	case 1:
 		return found[0].usable()
 	}
@@ -270,7 +270,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("found no containerd binary under %s, although %s's configuration file, %s, exists: "+
+		return Daemon{}, fmt.Errorf("found no containerd binary under %s, although %s has a configuration file (%s): "+
 			"install containerd first", d.Root, d.Name, d.File())
 	}
 	return d, nil

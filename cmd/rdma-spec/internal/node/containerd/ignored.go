@@ -171,7 +171,7 @@ func misnamed(version string, f File, plugin string) *Ignored {
 		says = "has no version"
 		fix = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
 	}
-	why := fmt.Sprintf("the file %s, and containerd %s ignores the %s section of such a file", says, version, plugin)
+	why := fmt.Sprintf("the file %s, so containerd %s ignores the file's %s section", says, version, plugin)
 	return &Ignored{Reason: why, Fix: fix}
 }
 
@@ -183,7 +183,7 @@ func (d Daemon) ignoredForVersion(ctx context.Context, version string, all []Fil
 	if f.Version() > 1 && newest.Version() == f.Version() || d.takesOver(ctx, all, i, plugin) {
 		return nil
 	}
-	why := fmt.Sprintf("the file has no version, and containerd %s ignores the CRI settings of such a file", version)
+	why := fmt.Sprintf("the file has no version, so containerd %s ignores the file's CRI settings", version)
 	if f.Version() > 1 {
 		why = fmt.Sprintf("the file has version %d, %s has version %d, and containerd %s ignores the CRI settings of the "+
 			"file with the older version", f.Version(), newest.Name, newest.Version(), version)

@@ -91,7 +91,8 @@ func plainError(err error) error {
 	case codes.Unavailable:
 		return fmt.Errorf("the runtime cannot be reached: %s", localrpc.Reason(err))
 	case codes.Unimplemented:
-		return errors.New("the runtime does not serve CRI: if the runtime is containerd, remove cri from disabled_plugins")
+		return errors.New("the runtime does not provide the CRI: if the runtime is containerd, remove cri from " +
+			"disabled_plugins")
 	}
 	return errors.New(s.Message())
 }

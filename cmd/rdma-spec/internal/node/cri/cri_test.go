@@ -116,7 +116,7 @@ func TestContainers(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Container{}, "Problem", "Runtime")); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	for i, words := range []string{"cannot be read", "has no runtimeSpec", "its shim does not answer", "", ""} {
+	for i, words := range []string{"cannot be read", "does not contain runtimeSpec, the field", "its shim does not answer", "", ""} {
 		if problem := got[i].Problem; (problem == "") != (words == "") || !strings.Contains(problem, words) {
 			t.Errorf("%s: problem %v, want %q", got[i].Pod, problem, words)
 		}

@@ -64,7 +64,7 @@ func TestConnectFindsAll(t *testing.T) {
 	if diff := cmp.Diff([]string{"/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}, found); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
-	want := "/run/containerd/containerd.sock: the runtime does not serve CRI: if the runtime is containerd, remove cri from " +
+	want := "/run/containerd/containerd.sock: the runtime does not provide the CRI: if the runtime is containerd, remove cri from " +
 		"disabled_plugins\n" +
 		"cannot connect to the runtime at /var/snap/microk8s/common/run/containerd.sock: connection refused\n" +
 		"/run/k0s/containerd.sock: the runtime did not respond in time"
@@ -98,7 +98,7 @@ func TestConnectFindsNone(t *testing.T) {
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/k0s/containerd.sock"})
 	_, _, err = Connect(t.Context(), "", root, AnswersWithin)
-	if err == nil || strings.Count(err.Error(), "does not serve CRI") != 2 || strings.Contains(err.Error(), "\n") {
+	if err == nil || strings.Count(err.Error(), "does not provide the CRI") != 2 || strings.Contains(err.Error(), "\n") {
 		t.Errorf("two sockets that do not serve CRI, in one line: %v", err)
 	}
 }

@@ -93,7 +93,8 @@ func (c *Container) read(info map[string]string) error {
 	}
 	c.PID = said.PID
 	if said.RuntimeSpec == nil {
-		return errors.New("the runtime's verbose status has no runtimeSpec, which lists the container's devices")
+		return errors.New("the runtime's verbose status does not contain runtimeSpec, the field that lists the " +
+			"container's devices")
 	}
 	c.Sandboxed = sandbox.Type(said.RuntimeType) || sandbox.Annotated(said.RuntimeSpec.Annotations)
 	process := said.RuntimeSpec.Process

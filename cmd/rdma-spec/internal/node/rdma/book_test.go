@@ -94,7 +94,7 @@ func TestRead_unavailable(t *testing.T) {
 	before := rdma.Dial
 	t.Cleanup(func() { rdma.Dial = before })
 	for words, dial := range map[string]func() (*netlink.Conn, error){
-		"does not list HCAs": func() (*netlink.Conn, error) {
+		"cannot get the list of HCAs from the kernel": func() (*netlink.Conn, error) {
 			return nltest.Dial(func([]netlink.Message) ([]netlink.Message, error) { return nil, syscall.EINVAL }), nil
 		},
 		"RDMA netlink interface is not available: protocol not supported": func() (*netlink.Conn, error) { return nil, syscall.EPROTONOSUPPORT },

@@ -98,7 +98,7 @@ func Read(ctx context.Context, root string, queuePairs bool) (Inventory, error) 
 	inventory := Inventory{At: time.Now(), HCAs: map[string]HCA{}}
 	indexes := map[string]uint32{}
 	if err := dump(conn, getDevices, 0, func(o object) { indexes[o.name] = o.device }); err != nil {
-		return Inventory{}, fmt.Errorf("the kernel does not list HCAs: %w", err)
+		return Inventory{}, fmt.Errorf("cannot get the list of HCAs from the kernel: %w", err)
 	}
 	for name, index := range indexes {
 		inventory.HCAs[name] = read(conn, index, root, queuePairs)

@@ -24,8 +24,8 @@ func (c *Changed) Error() string {
 	if c.Cause != nil {
 		why = " (" + c.Cause.Error() + ")"
 	}
-	return fmt.Sprintf("%s has changed since rdma-spec configure %s wrote it, so the file is kept%s: manually remove "+
-		"the file, or the lines that rdma-spec added, and drop the record with --forget", c.Path, c.Feature, why)
+	return fmt.Sprintf("%s has changed since rdma-spec configure %s wrote it, so it is kept%s: remove the file or "+
+		"the added lines manually, and then delete the record with --forget", c.Path, c.Feature, why)
 }
 
 // Without returns the contents, by path, that files of containerd would have without these features. If no features are
@@ -78,8 +78,8 @@ func (e Entry) Without(now []byte, gone func(feature string) bool) (content []by
 	case err != nil:
 		return nil, e, err
 	case isOurs && before == nil && e.Backup != "":
-		return nil, e, fmt.Errorf("%[1]s, the backup of %[2]s, is missing: correct %[2]s manually, and drop the record with "+
-			"--forget", e.Backup, e.Path)
+		return nil, e, fmt.Errorf("%[1]s, the backup of %[2]s, is missing: correct %[2]s manually, and delete the record "+
+			"with --forget", e.Backup, e.Path)
 	case isOurs:
 		return before, rest, nil
 	case now == nil, files.Same(now, before), e.Editable:

@@ -41,8 +41,8 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 		}
 		if len(found) > 0 {
 			return d, false, fmt.Errorf("the kubelet uses %s, which is not the socket of a containerd or CRI-O daemon on "+
-				"this node: if this socket belongs to a program that forwards requests to containerd, select the containerd "+
-				"daemon with --config", endpoint)
+				"this node: if the program that listens on this socket forwards requests to containerd, select the "+
+				"containerd daemon with --config", endpoint)
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {

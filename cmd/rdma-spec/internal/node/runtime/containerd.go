@@ -48,7 +48,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.NRI.Required = texts(table, "default_validator", "required_plugins")
 	switch {
 	case !there:
-		r.NRI.Off = "this containerd does not support NRI"
+		r.NRI.Off = "this version of containerd does not support NRI"
 	case containerd.Disables(tree, containerd.NRIPlugin, "nri"):
 		r.NRI.Off = "NRI is in disabled_plugins"
 	case lookup[bool](table, "disable"):

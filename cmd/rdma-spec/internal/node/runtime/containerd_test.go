@@ -63,7 +63,7 @@ func TestContainerd(t *testing.T) {
 		want Runtime
 	}{
 		"all":     {effectiveV3, full},
-		"nothing": {"", Runtime{NRI: NRI{Off: "this containerd does not support NRI"}}},
+		"nothing": {"", Runtime{NRI: NRI{Off: "this version of containerd does not support NRI"}}},
 		"containerd 2.4": {"[plugins.'io.containerd.server.v1.grpc']\naddress = " +
 			"'/run/x.sock'\n[plugins.'io.containerd.nri.v1.nri']\n", Runtime{Socket: "/run/x.sock"}},
 		"Docker's": {"disabled_plugins = ['cri']\n[plugins.'io.containerd.nri.v1.nri']\n",

@@ -125,7 +125,7 @@ func crioFlags(p process.Process) CRIOSay {
 			tomledit.Put(tree, value, "crio", k.table, k.key)
 		}
 	}
-	return CRIOSay{"the command line of CRI-O", tree}
+	return CRIOSay{"CRI-O's command line", tree}
 }
 
 // Last returns the value of a setting that applies, and the source of the value; nil if the setting has no value.

@@ -28,12 +28,12 @@ func TestReadNextStart(t *testing.T) {
 				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml replaces the section in this file and drops registry.config_path, " +
 				"sandbox_image"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"ignored: /etc/containerd/config.toml: the file has no version, and containerd 2.2.9 ignores the CRI settings of such a " +
-				"file: run 'containerd --config /etc/containerd/config.toml config migrate', compare the output with " +
+			"ignored: /etc/containerd/config.toml: the file has no version, so containerd 2.2.9 ignores the file's CRI settings: " +
+				"run 'containerd --config /etc/containerd/config.toml config migrate', compare the output with " +
 				"/etc/containerd/config.toml, and copy"},
 		"the name of another version": {"2.2.9", map[string]string{config: "version = 3\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"},
-			"ignored: /etc/containerd/config.toml: the file has version 3, and containerd 2.2.9 ignores the io.containerd.grpc.v1.cri section of such a " +
-				"file: rename the section in /etc/containerd/config.toml to the name that configuration version 3 uses (for handlers, io.containerd.cri.v1.runtime)"},
+			"ignored: /etc/containerd/config.toml: the file has version 3, so containerd 2.2.9 ignores the file's io.containerd.grpc.v1.cri section: " +
+				"rename the section in /etc/containerd/config.toml to the name that configuration version 3 uses (for handlers, io.containerd.cri.v1.runtime)"},
 		"what containerd refuses": {"2.4.2", map[string]string{config: "\xef\xbb\xbfversion = 2\n"},
 			"error: /etc/containerd/config.toml begins with a byte order mark"},
 		"a handler without a type": {"2.2.9", map[string]string{config: "version = 3\nimports = ['h.toml']\n", "etc/containerd/h.toml": "version = 3\n" +

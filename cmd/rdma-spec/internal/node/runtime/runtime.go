@@ -127,7 +127,7 @@ type Handler struct {
 	Error     string `json:"error,omitempty"`    // why the runtime cannot use BaseSpec
 	// The content of the base spec.
 	Memlock    *spec.Limit `json:"memlock,omitempty"`
-	CapsFiles  bool        `json:"capsFiles,omitempty"` // the base spec limits every container to 1024 open files
+	CapsFiles  bool        `json:"capsFiles,omitempty"` // the base spec limits each process to 1024 open files
 	OCIVersion string      `json:"ociVersion,omitempty"`
 
 	// the OCI runtime, with its version if relevant: "crun 1.8.1"
