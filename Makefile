@@ -11,22 +11,22 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 SBOM     := $(CACHE)/bin/cyclonedx-gomod-v1.10.0
 FUZZTIME ?= 1m
 
-# The command that starts a node. By default, a node has one CPU: on a machine with two cores, two nodes with one CPU each that run in
-# parallel need only two thirds of the time of two nodes with two CPUs each that run one after the other. A cluster needs two CPUs, and so
-# does a node whose containerd starts under load.
+# The command that starts a node. By default, a node has one CPU. On a machine with two cores, running two one-CPU nodes in parallel takes
+# only two thirds as long as running two two-CPU nodes one after the other. A cluster needs two CPUs, and so does a node whose containerd
+# starts under load.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
 
 export CGO_ENABLED = 0
 
 # Flags for every build, regardless of the environment, so that programs and tests share compiled packages. The grpcnotrace tag excludes
-# gRPC's debug pages and html/template from the binaries, which saves 4 MB. -dwarf=false excludes debugging information, so a build takes
-# 10% less time.
+# gRPC's debug pages and html/template from the binaries, which saves 4 MB. -dwarf=false excludes debugging information, which reduces
+# build times by 10%.
 export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=grpcnotrace
 # Tests that need a node have the node tag in addition to grpcnotrace.
 NODETAGS := -tags=grpcnotrace,node
 
-# The compiler and the linter collect garbage only if they use more than 2 GiB of memory. The compiler therefore takes 20% less time, and
-# the linter takes a third less time.
+# The compiler and the linter run the garbage collector only if they use more than 2 GiB of memory. As a result, the compiler takes 20% less
+# time, and the linter takes a third less.
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
@@ -40,20 +40,22 @@ PROGRAMS := $(addprefix ./cmd/,nri-rdma rdma-spec rdma-hook)
 build: ## build static binaries of nri-rdma, rdma-spec, and rdma-hook in bin/, for this machine's architecture
 	GOOS=linux GOARCH=$$(go env GOHOSTARCH) $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
-amd64: ## build the binaries of make build for amd64, in bin/amd64/
-arm64: ## build the binaries of make build for arm64, in bin/arm64/
+amd64: ## build the same binaries as make build, but for amd64, in bin/amd64/
+arm64: ## build the same binaries as make build, but for arm64, in bin/arm64/
 amd64 arm64:
 	GOOS=linux GOARCH=$@ $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/$@/ $(PROGRAMS)
 
-# kubectl rdma, a client of the API server, takes a minute to compile for each platform, so the tests build it for one platform only.
+# kubectl rdma contains a client for the API server, and therefore takes a minute to compile for each platform. The tests build it for only
+# one platform.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-kubectl: ## build kubectl rdma for each platform in PLATFORMS, in bin/kubectl/
+kubectl: ## build kubectl rdma in bin/kubectl/ for each platform in PLATFORMS
 	@rm -rf bin/kubectl
 	@for platform in $(PLATFORMS); do export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
 	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/kubectl/$${GOOS}_$$GOARCH/ ./cmd/kubectl-rdma || exit; done
 
-# Lists every module that the linker included in a program, in the CycloneDX format. cyclonedx-gomod reads the list from the program itself.
-sbom: $(SBOM) amd64 arm64 kubectl ## write a bill of materials for each program, in bin/sbom/
+# Lists, in the CycloneDX format, every module that the linker included in a program. cyclonedx-gomod reads the list from the program
+# itself.
+sbom: $(SBOM) amd64 arm64 kubectl ## write a software bill of materials (SBOM) for each program to bin/sbom/
 	@rm -rf bin/sbom && mkdir -p bin/sbom
 	@for file in bin/amd64/* bin/arm64/* bin/kubectl/*/*; do system=$$(basename $$(dirname $$file)); name=$$(basename $$file .exe); \
 	  case $$system in *_*) ;; *) system=linux_$$system ;; esac; \
@@ -67,14 +69,14 @@ $(SBOM):
 # The modification time of every file in an image or a release is the time of the commit. KEY is the file with the OpenPGP key that signs
 # the deb and rpm packages.
 RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(if $(KEY),--key $(KEY))
-image: amd64 arm64 ## build the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
+image: amd64 arm64 ## build the container image for both architectures, as bin/image (an OCI layout) and as bin/image.tar
 	$(call RELEASE,image)
 
 packages: amd64 arm64 ## build a deb and an rpm package for each architecture, in bin/packages
 	@rm -rf bin/packages
 	$(call RELEASE,packages)
 
-release: amd64 arm64 kubectl sbom ## build all files of a release in bin/release: image, archives, packages, chart, bills of materials, checksums
+release: amd64 arm64 kubectl sbom ## build all release files in bin/release: image, archives, packages, chart, bills of materials, checksums
 	$(call RELEASE,all)
 
 # VitePress renders docs. The lock file sets the version of VitePress. SITE_BASE is the URL path of the site. SITE_VERSION is the version
@@ -84,8 +86,8 @@ SITE_BASE ?= /
 site: site-deps site-why $(SITE)/node_modules/.package-lock.json ## build the documentation as a static site for any web server, in bin/site
 	cd $(SITE) && npx vitepress build .. --base $(SITE_BASE)
 
-# Builds the why package as a WebAssembly program for the site's input box, and copies the script with which this Go version loads such
-# programs. gzip compresses the program, because not every server compresses its responses.
+# Builds the why package as a WebAssembly program for the site's input box, and copies the loader script that matches this Go version. gzip
+# compresses the program, because not every server compresses its responses.
 site-why:
 	@mkdir -p bin/why
 	GOOS=js GOARCH=wasm $(COMPILE) build -ldflags '-s -w' -o bin/why/why.wasm ./cmd/internal/why/browser
@@ -112,7 +114,7 @@ demo: bin/rdma-node build ## demonstrate nri-rdma on a real RDMA node that boots
 	@$(COMPILE) build -o bin/ ./test/demo
 	@bin/rdma-node --parts main $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
 
-# Draws the README's picture from a real run. demo-picture needs Node.js.
+# Draws the README's picture from the output of a real run. This target needs Node.js.
 demo-picture:
 	MAKE_TERMOUT=1 $(MAKE) --no-print-directory -s demo | tee bin/demo.txt
 	node test/demo/cast.mjs < bin/demo.txt > bin/demo.cast
@@ -121,66 +123,67 @@ demo-picture:
 node: bin/rdma-node build ## open an interactive shell on a real RDMA node that boots on this machine
 	@bin/rdma-node --shell
 
-check: deps $(LINTER) ## run linters, and unit tests with the seeds of the fuzz targets, after each change; V=1 lists skipped tests
+check: deps $(LINTER) ## run linters and unit tests, including the seeds of the fuzz targets (after each change; V=1 lists skipped tests)
 	@go run ./test/suite $(VERBOSE) unit=1 configure=1 lint=1
 
 BASE ?= HEAD
-update: ## regenerate golden files and pages of packages that differ from HEAD, or from COMMIT with BASE=COMMIT
+update: ## regenerate golden files and pages for packages that have changed since HEAD (with BASE=COMMIT, since that commit)
 	@go run ./test/update -base $(BASE)
 	@git status --short
 
 # With V=1, the table lists the skipped tests and the reasons for skipping them.
 VERBOSE := $(if $(V),-v)
 
-# Each entry names a part, the number of places that the part occupies (a core has two places), and the part that must end first, if any.
-# The longest part is first, so that no core is idle at the end. Parts without a node run while the node's kernel compiles. A
-# User-Mode Linux (UML) node has one CPU. The parts with a cluster occupy more places, because an API server with only a third of a core
-# stalls other programs for many seconds.
+# Each entry contains the name of a part, and the number of places that the part occupies (each core has two). If another part must end
+# first, the entry also contains that part's name. The longest part comes first, so that no core is idle at the end. Parts that need no node
+# run while the node's kernel compiles. Parts that run a cluster occupy more places, because an API server with only a third of a core
+# stalls other programs for many seconds. A node on User Mode Linux (UML) has only one CPU, so a part that elsewhere occupies two places
+# occupies only one.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-restricted=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
   node-faults=2 node-package=1 node-crio=1 node-edges=1 node-upgrade=1 node-pair=2 node-runtimes=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(VERBOSE) $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
-test: deps ## run the main tests on a real node, and all unit tests; print a table of the results (the node needs root)
+test: deps ## run all unit tests, and run the main tests on a real node; print a table of the results (needs root)
 	FRESH=yes RACED='$(RACE)' go run ./test/suite $(VERBOSE) $(PARTS)
 
 test-rest: deps bin/rdma-node # run the tests of make test-all that make test does not run
 	@$(call SUITE_OF,$(REST))
 
-test-all: ## run make test, then all other tests: clusters, CRI-O, Podman and Docker, older containerds, the site, a release
+test-all: ## run make test, then all other tests: clusters, CRI-O, Podman and Docker, older versions of containerd, the site, a release
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-rest
 
 nightly flakes handovers: export RDMA_TEST_SEED ?= random
-nightly: deps bin/rdma-node ## run tests that take too long for make test-all: more packages, kernels, runtimes, and repetitions
+nightly: deps bin/rdma-node ## run tests that take too long for make test-all, with more packages, kernels, runtimes, and repetitions
 	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-policy=3 node-guides=2 node-emulated=1 node-versions=1 \
 	  node-dra=1 mutations-random=1 histories=1 archives=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
-# Builds everything that make test needs: the programs, the node's main parts, and the node's kernel. The kernel, which is written in C,
-# compiles in parallel with the Go programs.
+# Builds everything that make test needs: the programs, the node's main parts, and the node's kernel. The kernel and the Go
+# programs compile in parallel.
 prepare:
 	@$(MAKE) --no-print-directory -j2 parts build bin/e2e.test
 
 parts: bin/rdma-node
 	bin/rdma-node --parts test --prepare
 
-# Prepares everything that the other tests need: builds a release and all parts of the node, and installs the browser. Later steps must not
-# install anything on the host: the node's root file system is an overlay of the host's, and a test that runs rdma-spec configure compares
-# the files in /etc before and after the run.
+# Prepares everything that the other tests need: builds a release and all parts of the node, and installs the browser. The node's root
+# file system is an overlay on the host's root file system. A test that runs rdma-spec configure compares the files in /etc before and after
+# the run. Therefore, later steps must not install anything on the host.
 prepare-all: bin/rdma-node
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
 	@$(MAKE) --no-print-directory rpm
 	@$(MAKE) --no-print-directory -j2 bin/e2e.test build release PLATFORMS=linux/amd64
 	bin/rdma-node --parts all --prepare
 
-vulnerabilities: ## list known vulnerabilities in the code that the programs call, with govulncheck, which queries vuln.go.dev
+vulnerabilities: ## use govulncheck, which queries vuln.go.dev, to list known vulnerabilities in the code that the programs call
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 	cd deploy/release && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-# Installs the Debian packages that the tests need, in addition to the packages that the node installs. The packages are a C compiler for
-# the race detector, systemd-analyze, strace to kill a run at each system call, udev, an emulator for arm64 programs, and Prometheus and
-# promtool without their recommended packages.
+# Installs the Debian packages that the tests need, in addition to the packages that the node installs. The packages contain a C compiler
+# for the race detector, systemd-analyze, strace, udev, an emulator for arm64 programs, Prometheus, and promtool. A test uses strace to kill
+# a run at each system call. Prometheus and promtool are installed without their recommended packages.
 PROMETHEUS := $(CACHE)/bin/prometheus
 deps: $(PROMETHEUS)
 	@[ "$$(command -v gcc strace systemd-analyze qemu-aarch64 udevadm | wc -l)" = 5 ] || \
@@ -198,17 +201,18 @@ site-deps:
 	@missing=; for package in $(SITE_NEEDS); do command -v $$package >/dev/null || missing="$$missing $$package"; done; \
 	  [ -z "$$missing" ] || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }
 
-# With FRESH, which make test sets, go test also reruns tests that passed with the same sources, because the table of make test counts all
-# tests. The linter runs go vet, so go test does not.
+# With FRESH, go test also reruns tests that have passed with the same sources. make test sets FRESH, because the table that make test
+# prints counts all tests. The linter runs go vet, so go test skips it.
 GOTEST := go test -vet=off -timeout 30m $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
-# If the node's containerd versions have been built, the tests of these packages run them. The other unit tests do not wait for the builds.
+# If the node's containerd versions have been built, the tests of these packages run those versions. The other unit tests do not wait for
+# the builds.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
-# With MAIN_PARTS, these packages skip tests that need programs other than the main containerd, such as older versions of containerd,
-# CRI-O, or NVIDIA's toolkit.
+# With MAIN_PARTS, these packages skip tests that need any program other than containerd's main version, for example CRI-O, NVIDIA's
+# toolkit, or an older version of containerd.
 MAIN_PARTS := RDMA_TEST_PARTS=main
 
-# In make test, the tests of the packages in RACED run only under the race detector. Tests that skip steps under the race detector also run
+# For the packages in RACED, make test runs the tests only under the race detector. Tests that skip steps under the race detector also run
 # without it.
 ASK_RACE = $$(grep -rl 'race\.[A-Z]' --include='*_test.go' $(RACED:/...=))
 unit: deps ## run the tests that need no node
@@ -217,10 +221,10 @@ unit: deps ## run the tests that need no node
 	  tests=$$(awk -F '[ (]' '/^func Test/ {name = $$2} /race\.[A-Z]/ {print name}' $(ASK_RACE) | paste -sd '|'); \
 	  $(GOTEST) -run "^($$tests)$$" $$(dirname $(ASK_RACE) | sort -u); }
 
-configure: deps ## test that the node's main containerd accepts the files that rdma-spec configure writes
+configure: deps ## test that the node's main containerd version accepts the files that rdma-spec configure writes
 	$(MAIN_PARTS) $(GOTEST) -skip HistoriesOfANode $(ASKING)
 
-configure-older: # run the tests of make configure, also with older containerds and NVIDIA's toolkit
+configure-older: # run the tests of make configure, also with NVIDIA's toolkit and older versions of containerd
 	$(GOTEST) -skip HistoriesOfANode $(ASKING)
 	@$(MAKE) --no-print-directory histories
 
@@ -240,7 +244,7 @@ rpm: # install the tools that build and read packages, and create package reposi
 	@[ "$$(command -v rpm dnf createrepo_c dpkg-scanpackages | wc -l)" = 4 ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm dnf createrepo-c dpkg-dev; }
 
-# Packages whose code runs for a long time, or runs concurrently. make nightly runs all packages under the race detector.
+# Packages with long-running or concurrent code. make nightly runs all packages under the race detector.
 RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... \
   storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
 race: deps ## run the tests of concurrent code under the race detector
@@ -261,10 +265,11 @@ site-test: site ## test the site in a browser, and write screenshots to bin/log/
 nri: ## stop and upgrade the plugin under load, with each NRI version that containerd uses
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
-# flakes starts two busy loops per core. Each loop ends when the shell ends. Because the loops use half of the CPU time, the unit and
-# configure parts test four packages per core at once. The nri part mostly waits, so four copies of it per core run at once, too.
+# flakes starts two busy loops per core. Each loop ends when the shell ends. Because the loops use half of the CPU
+# time, the unit and configure parts test four packages per core at once. The nri part mostly waits, so flakes runs four copies of
+# this part per core.
 FLAKES := 20
-flakes: deps ## find flaky tests: run unit, configure, and nri 20 times, with two busy loops per core
+flakes: deps ## find flaky tests: run unit, configure, and nri 20 times each, with two busy loops per core
 	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
 	  often="go test -vet=off -timeout 4h -count=$(FLAKES) -p $$((4 * $$(nproc)))"; \
 	  { seq $(FLAKES) | xargs -P $$((4 * $$(nproc))) -I{} go test -vet=off -count=1 -timeout 1h ./test/nri -args -rounds 3; } & nri=$$!; \
@@ -272,18 +277,18 @@ flakes: deps ## find flaky tests: run unit, configure, and nri 20 times, with tw
 	  $(MAIN_PARTS) $$often -skip HistoriesOfANode $(ASKING) & configure=$$!; \
 	  failed=0; for part in $$nri $$unit $$configure; do wait $$part || failed=1; done; exit $$failed
 
-handovers: ## run the tests of make nri with many more rounds
+handovers: ## run the same tests as make nri, but with many more rounds
 	go test -vet=off -v -timeout 1h ./test/nri -args -rounds 50
 
-fuzz: ## run every fuzz target for FUZZTIME each
+fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$$(dirname $$file); \
 	  done; done
 
-# The tables in test/e2e/parts_test.go and deploy/systemd/parts_node_test.go list each test's part, and the parts of the node that the test
-# needs.
-e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## run the tests on a real node; with TEST=TestName, run only this test, on two CPUs
+# The tables in test/e2e/parts_test.go and deploy/systemd/parts_node_test.go list, for each test, the part to which the test belongs and
+# the node components that the test needs.
+e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## run the tests on a real node; with TEST=TestName, run only that test, on a node with two CPUs
 ifdef TEST
 	@needs=$$(bin/e2e.test -needs '$(TEST)') && parts=$${needs% release} && \
 	  { [ "$$parts" = "$$needs" ] || $(MAKE) --no-print-directory release; } && set -x && \
@@ -293,7 +298,7 @@ else
 	go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST))))
 endif
 
-recorded-node: bin/rdma-node bin/e2e.test build ## record deploy/examples/node.tar.gz: a support bundle from a node whose RDMA container lacks memlock
+recorded-node: bin/rdma-node bin/e2e.test build ## record deploy/examples/node.tar.gz, a support bundle from a node where an RDMA container's memlock is too low
 	bin/rdma-node --timeout 30m --parts main --share deploy/examples --env RDMA_RECORD=/run/host-share/node.tar.gz -- \
 	  $(E2E) -test.run '^TestDoctorWithoutPlugin$$'
 
@@ -301,11 +306,11 @@ recorded-request: bin/rdma-node bin/e2e.test # record test/bench/testdata/kubele
 	bin/rdma-node --timeout 30m --cpus 2 --parts all --share test/bench/testdata \
 	  --env RDMA_RECORD=/run/host-share/kubelet-container.json -- $(E2E) -test.run '^TestClusterRequest$$'
 
-# Tests the node itself if its sources have changed. In CI, the target always tests the node.
-kit: bin/rdma-node ## test the node itself, if its sources have changed
+# Tests the code of the test node if that code has changed. In CI, the target always tests the code.
+kit: bin/rdma-node ## test the code of the test node, if that code has changed
 	go test $(if $(SUITE),-v) $(if $(CI),-count=1) $(NODETAGS) ./test/node/...
 
-# This timeout is shorter than the node's own timeout, so that a test that hangs prints its stack traces.
+# This timeout is shorter than the node's own, so that a hanging test prints its stack traces.
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
@@ -339,7 +344,7 @@ node-runtimes: # test with the oldest containerds, and with crun
 node-versions: # run a few tests with each of the other runtimes; older runtimes run first, because the state of newer runtimes remains
 	$(NODE) -- sh -ec '$(E2E) -part crun -containerd 1.7.35 -runtime crun; \
 	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -part smoke -containerd $$containerd; done'
-node-emulated: # run tests on Debian's own kernel; the other parts might run on User-Mode Linux, without AppArmor and issm
+node-emulated: # run tests on Debian's own kernel; the other parts might run on User Mode Linux, without AppArmor and issm
 	$(NODE) --machine tcg --parts all -- $(E2E) -part smoke,apparmor,shared
 node-configure: # test rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -part configure
@@ -353,17 +358,17 @@ node-package: rpm # test dpkg and rpm under systemd; the newer package differs o
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -part package
 
 UPGRADES := 20
-churn: bin/rdma-node bin/e2e.test build release ## upgrade the DaemonSet, and the service with each runtime, 20 times while pods start and stop
+churn: bin/rdma-node bin/e2e.test build release ## upgrade the DaemonSet (20 times) and the service (20 times with each runtime) while pods start and stop
 	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -part daemonset -test.run '/^Helm$$' -upgrades $(UPGRADES)
 	bin/rdma-node --timeout 2h -- env -C deploy/systemd $(SERVICE) -test.timeout 2h -part churn -upgrades $(UPGRADES)
 
 BUSY := 100
-busy: bin/rdma-node bin/e2e.test build ## test the grants of containers that start on a node with a slow disk and a loaded CPU
+busy: bin/rdma-node bin/e2e.test build ## test the grants of containers that start on a node with a slow disk and a busy CPU
 	$(NODE:30m=2h) -- $(E2E) -test.timeout 2h -part busy -busy $(BUSY)
 
-# On an emulated CPU, each test spec takes 8 s and runs twice, which is too slow for make test-all.
+# On an emulated CPU, each test spec takes 8 s and runs twice, so critest is too slow for make test-all.
 FOCUS ?= .
-critest: bin/rdma-node bin/e2e.test build ## run Kubernetes' runtime tests (critest), without the plugin and with the plugin; FOCUS=REGEXP selects tests
+critest: bin/rdma-node bin/e2e.test build ## run Kubernetes' runtime tests (critest), with and without the plugin; FOCUS=REGEXP selects tests
 	bin/rdma-node --timeout 90m --parts critest -- $(E2E) -test.timeout 90m -part critest -critest-focus '$(FOCUS)'
 
 .PHONY: bin/rdma-node bin/e2e.test
@@ -380,7 +385,7 @@ bench: ## measure the overhead of nri-rdma and other plugins on a node (needs ro
 	go test -count=1 -v -timeout 30m ./test/bench -args -speed $(BENCHFLAGS)
 
 PAIRS := 21
-bench-pods: bin/rdma-node bin/e2e.test build ## measure how many pods start per second on a node, with the plugin and without the plugin
+bench-pods: bin/rdma-node bin/e2e.test build ## measure how many pods start per second on a node, with and without the plugin
 	bin/rdma-node --timeout 1h --parts main -- $(E2E) -test.timeout 1h -part pods -pod-pairs $(PAIRS)
 
 lint: $(LINTER) ## run golangci-lint, which includes go vet

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs after the files are installed. For a deb, the arguments are configure and the last configured version, even if that version has been
-# removed. For an rpm, the argument is 1 on installation and 2 on upgrade. The script reports errors from systemd, but succeeds, because a
+# removed. For an rpm, the argument is 1 on installation and 2 on upgrade. The script reports systemd's errors but still succeeds, because a
 # half-configured package prevents apt from installing any other package.
 units="nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service"
 try() {

@@ -2,9 +2,9 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs after the files are removed. For a deb, the argument is remove, and purge in a later run. For an rpm, the argument is 0 on removal
-# and 1 on upgrade. The record of rdma-spec configure stays in /var/lib/rdma-spec, because rdma-spec configure --revert needs the record. If
-# a command in this script fails, the removal still succeeds.
+# Runs after the files are removed. For a deb, the argument is remove or, in a later run, purge. For an rpm, the argument is 0 on removal
+# and 1 on upgrade. The record that rdma-spec configure wrote stays in /var/lib/rdma-spec, because rdma-spec configure --revert needs
+# it. If a command in this script fails, the removal still succeeds.
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload || echo 'rdma-spec: "systemctl daemon-reload" failed. The package is removed anyway.' >&2
 fi

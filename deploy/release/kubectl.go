@@ -54,8 +54,8 @@ spec:
   shortDescription: Check RDMA on all nodes of a cluster
   description: |
     Lists the HCAs on all nodes, the containers that lack part of their grant, the faults, and the
-    RDMA resources with the pods to which these resources are allocated. All lists except the list
-    of resources need the nri-rdma DaemonSet.
+    RDMA resources with the pods to which they are allocated. Only the list of resources works
+    without the nri-rdma DaemonSet.
   platforms:
 `
 

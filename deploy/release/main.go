@@ -30,10 +30,10 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "release", Short: "Create the files of a release", SilenceUsage: true,
+	cmd := &cobra.Command{Use: "release", Short: "Create the release files", SilenceUsage: true,
 		SilenceErrors: true}
 	cmd.AddCommand(
-		newMakeCommand("image", "Create the container image as image (an OCI layout) and as image.tar", "bin",
+		newMakeCommand("image", "Write the container image to image/ (an OCI layout) and to image.tar", "bin",
 			(*release).writeImage),
 		newMakeCommand("packages", "Create a deb and an rpm package for each architecture", "bin/packages",
 			(*release).writePackages),

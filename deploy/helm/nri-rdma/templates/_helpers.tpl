@@ -66,9 +66,9 @@ ready, and the runtime then creates containers without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 {{- $name := index . 1 -}}
 {{- if (index . 0).Values.hostNetwork -}}
-# The readiness probe runs a command, because an HTTP port would be a port of the node, which two pods cannot share. The container has no
-# liveness probe, because a liveness probe would fail whenever the runtime hangs. A pod becomes unready only after five minutes of failures,
-# because a restart of the runtime takes less time.
+# The readiness probe runs a command, because an HTTP probe would need a port on the node, and two pods cannot share a port. The container
+# has no liveness probe, because such a probe would fail whenever the runtime hangs. A pod becomes unready only after five minutes of
+# failures. A restart of the runtime takes less time, and therefore does not make the pod unready.
 readinessProbe:
   exec:
     command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/{{ $name }}.sock]
@@ -118,7 +118,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: NRI_RDMA_POD
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
-# The log prints commands that contain this node name.
+# The commands in the plugin's log contain this node name.
 - name: NRI_RDMA_NODE
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 {{- with .Values.extraEnv }}
@@ -199,7 +199,7 @@ rdma-spec.github.io/policy
   hostPath:
     path: /var/run/nri
     type: {{ ternary "DirectoryOrCreate" "Directory" .Values.configureNRI.enabled }}
-# The pod mounts only the parts of sysfs that contain the HCAs, and not, for example, the control groups.
+# The pod mounts only the parts of sysfs that describe the HCAs, and omits others, such as the control groups.
 - name: sys-class
   hostPath:
     path: /sys/class
@@ -214,7 +214,7 @@ rdma-spec.github.io/policy
   hostPath:
     path: /sys/dev
     type: Directory
-# In this directory, the plugin reads whether each HCA can be used in only one network namespace.
+# From this directory, the plugin learns whether each HCA can be used in only one network namespace.
 - name: sys-module
   hostPath:
     path: /sys/module
@@ -225,19 +225,19 @@ rdma-spec.github.io/policy
   hostPath:
     path: /dev
     type: Directory
-# For rules that match resources, the plugin asks the kubelet for the resources of each container, through this directory.
+# Through this directory, the plugin asks the kubelet for each container's resources, so that rules can match them.
 - name: pod-resources
   hostPath:
     path: {{ include "nri-rdma.kubeletRoot" . }}/pod-resources
     type: Directory
-# The plugin reads the limits of processes, which needs no hostPID. The plugin reads the limits of CRI-O's containers to confirm their
-# grants. The plugin also reads the runtime's own limit, because no container starts with a limit above the runtime's limit.
+# In this directory, the plugin reads the limits of processes, which does not require hostPID. On CRI-O, the plugin confirms grants with
+# the containers' limits. The plugin also reads the runtime's own limit, because no container can start with a higher limit.
 - name: proc
   hostPath:
     path: /proc
     type: Directory
 {{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
-# Only rdma-spec in the pod uses this directory. With CRI-O, the plugin itself uses only NRI.
+# Within the pod, only rdma-spec uses this directory. With CRI-O, the plugin itself uses only NRI.
 - name: crio
   hostPath:
     path: /run/crio
@@ -249,7 +249,7 @@ rdma-spec.github.io/policy
     path: {{ include "nri-rdma.runtimeDir" . }}
     type: Directory
 {{- end }}
-# The plugin writes the policy in force to this directory, and rdma-spec reads the policy.
+# The plugin writes the policy in force to this directory, and rdma-spec reads it there.
 - name: policy
   hostPath:
     path: /run/rdma-spec
@@ -276,13 +276,13 @@ rdma-spec.github.io/policy
           name: {{ include "nri-rdma.fullname" . }}
           items: [{key: doctor.yaml, path: doctor.yaml}]
       {{- end }}
-# This directory keeps the policies that were last in force, even across reboots. The parent directory contains the record of rdma-spec
-# configure.
+# This directory keeps the policies that were last in force, even across reboots. rdma-spec configure keeps its record in the
+# parent directory.
 - name: kept
   hostPath:
     path: /var/lib/rdma-spec/inforce
     type: DirectoryOrCreate
-# Through this directory, a plugin hands over to its replacement. Only the plugins of this release share the directory.
+# Through this directory, a plugin hands its connection over to its replacement. Only the plugins of this release share the directory.
 - name: handover
   hostPath:
     path: /run/rdma-spec/handover/{{ include "nri-rdma.namespace" . }}.{{ include "nri-rdma.fullname" . }}

@@ -342,7 +342,7 @@ func TestNotes(t *testing.T) {
 		// no command that needs the runtime's socket
 		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find faults on a node",
 		"{configMap: policy-7}":                          "The policy is in the policy-7 ConfigMap.",
-		"{repair: {enabled: true}}":                      "The container named repair raises memlock for older RDMA containers.",
+		"{repair: {enabled: true}}":                      "The container named repair raises memlock for existing RDMA containers.",
 		"{repair: {enabled: true, dryRun: true}}":        "recreate the pods, or raise",
 	} {
 		if notes := render(t, values)["NOTES.txt"]; !strings.Contains(notes, want) {
