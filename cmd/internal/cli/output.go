@@ -285,14 +285,10 @@ func WriteNotes(stderr io.Writer, notes []string) {
 
 // Why explains a state in one line: problems, their fix, and notes.
 func Why(problems []string, fix string, notes []string) string {
-	text := strings.Join(problems, "; ")
 	if fix != "" {
-		text += " (fix: " + fix + ")"
+		problems = []string{fmt.Sprintf("%s (fix: %s)", strings.Join(problems, "; "), fix)}
 	}
-	if text != "" && len(notes) > 0 {
-		text += "; "
-	}
-	return text + strings.Join(notes, "; ")
+	return strings.Join(slices.Concat(problems, notes), "; ")
 }
 
 // Counted returns a number with its noun in the singular or plural.

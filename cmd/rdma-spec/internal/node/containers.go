@@ -160,9 +160,6 @@ type Raise struct {
 // PodName is NAMESPACE/POD.
 func (r *Report) PodName() string { return r.Namespace + "/" + r.Pod }
 
-// Why explains the state.
-func (r *Report) Why() string { return cli.Why(r.Problems, r.Fix, r.Notes) }
-
 // Lowered reports whether the container's program lowered its own memlock, or did not raise it to the hard limit.
 func (c *Container) Lowered() bool {
 	return c.Memlock != nil && c.Memlock.Hard > runtime.Enough ||
@@ -204,8 +201,20 @@ func (c *Container) raise() Raise {
 	return r
 }
 
-// recreatePod is the fix for everything that only a new container gets.
-const recreatePod = "recreate the pod"
+// Repairable reports whether rdma-spec repair gives the container everything that it lacks. Only a new container gets
+// devices.
+func (c *Container) Repairable() bool { return c.Raise.Action == Repair && len(c.Lacks.Devices) == 0 }
+
+// fix returns the command or the instruction that removes the problems of a container below policy.
+func (c *Container) fix(o Options) string {
+	switch {
+	case c.State != StateBelow:
+		return ""
+	case c.Repairable():
+		return o.Command("repair", c.PodName())
+	}
+	return "recreate the pod"
+}
 
 // compare compares a container's resources with the policy's grant.
 func (c *Container) compare(o Options) {
@@ -224,19 +233,19 @@ func (c *Container) compare(o Options) {
 		c.report(StateUnknown, "memlock is unknown")
 	}
 	if c.Wanted.Memlock != 0 && known {
-		c.compareMemlock(given, o)
+		c.compareMemlock(given)
 	}
 	if len(c.Lacks.Devices) > 0 {
 		c.report(StateBelow, "the container has no HCA, but the policy grants "+c.Wanted.DeviceNames())
-		c.Fix = recreatePod
 	}
 	if c.IPCLock != nil {
 		c.compareIPCLock()
 	}
+	c.Fix = c.fix(o)
 }
 
 // compareMemlock reports a memlock below policy, or adds a note about the memlock.
-func (c *Container) compareMemlock(given spec.Limit, o Options) {
+func (c *Container) compareMemlock(given spec.Limit) {
 	want := c.Wanted.Memlock
 	enough := c.Memlock.Soft >= want
 	switch {
@@ -251,13 +260,6 @@ func (c *Container) compareMemlock(given spec.Limit, o Options) {
 			"container can register more memory than its memlock allows", c.Memlock.Soft, want))
 	default:
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, but the policy grants %s", c.Memlock.Soft, want))
-	}
-	switch {
-	case c.State != StateBelow:
-	case c.Raise.Action == Repair:
-		c.Fix = o.Command("repair", c.PodName())
-	case c.Raise.Action == Recreate:
-		c.Fix = recreatePod
 	}
 }
 

@@ -201,7 +201,7 @@ func (result *Result) choose(found []node.Container) (low []node.Container) {
 		case r.Raise.Action == node.Recreate && r.Raise.Processes == 0:
 			result.failed = true
 			result.left++
-			result.note("%s %s: not raised: %s", r.PodName(), r.Container, r.Why())
+			result.note("%s %s: not raised: %s", r.PodName(), r.Container, cli.Why(r.Problems[:1], r.Fix, nil))
 			continue
 		}
 		result.failed = result.failed || result.DryRun

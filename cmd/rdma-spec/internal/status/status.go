@@ -157,7 +157,7 @@ func statusRows(containers []node.Container) [][]string {
 			container = fmt.Sprintf("%s[%d]", r.Container, r.PID)
 		}
 		rows = append(rows, []string{pod, container, string(r.Signal), memlock, ipcLock, hcas, r.Use.Summary,
-			string(r.State), r.Why()})
+			string(r.State), cli.Why(r.Problems, r.Fix, r.Notes)})
 	}
 	return rows
 }

@@ -25,8 +25,8 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case !c.RDMA && !c.Uses:
 		return nil
 	case c.Registers == nil:
-		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(append(c.Problems,
-			"the amount of memory that the container can register is unknown")))}
+		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(slices.Concat(c.Problems,
+			[]string{"the amount of memory that the container can register is unknown"})))}
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
 	case isIdleStarved(c):
@@ -107,7 +107,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	giving, others := r.Giving(own)
 	plugin, _ := v.Plugin() // plugin-runs reports the error
 	switch {
-	case c.Raise.Action == node.Repair && len(c.Lacks.Devices) == 0:
+	case c.Repairable():
 		return fault(c.Fix, "%s", underPolicy).Command()
 	case c.Raise.Action != node.Nothing:
 		return again("%s", underPolicy)

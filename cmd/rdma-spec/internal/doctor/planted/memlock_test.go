@@ -15,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
@@ -97,6 +98,13 @@ var memlockCauses = map[string]func(s *sick){
 		c := s.container()
 		c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
 		c.Raise.Action, c.Fix = node.Recreate, "recreate the pod"
+	},
+	"the policy gives more, and an HCA": func(s *sick) {
+		c := s.container()
+		c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
+		c.Raise.Action, c.Fix, c.HCAs = node.Repair, "recreate the pod", nil
+		c.Lacks.Devices = []hca.Device{{HCA: "mlx5_0"}}
+		c.Problems = []string{"memlock is 8Mi, but the policy grants unlimited", "the container has no HCA, but the policy grants mlx5_0"}
 	},
 	"a rule leaves it unchanged": func(s *sick) {
 		c := s.container()
