@@ -55,9 +55,8 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 		return ""
 	case p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp":
 		return fmt.Sprintf("HCA %s is a virtual function. Configure the fabric's subnet manager to support virtual "+
-			"functions. "+
-			"For NVIDIA's OpenSM, set virt_enabled 2 in opensm.conf on the subnet manager's host. Restart OpenSM at a time "+
-			"when the whole fabric can do without it", h.Name)
+			"functions. For NVIDIA's OpenSM, set virt_enabled 2 in opensm.conf on the subnet manager's host. Restart OpenSM "+
+			"at a time when the whole fabric can do without it", h.Name)
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
 		return fmt.Sprintf("The virtual function's link follows the state of the function's representor. To bring up "+

@@ -162,8 +162,7 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 			instead
 	case len(paths) > 0:
 		uses = fmt.Sprintf("the container mounts %s from the node, and %s: with the plugin, the container needs no "+
-			"hostPath volume: %s",
-			strings.Join(paths, ", "), uses, instead)
+			"hostPath volume: %s", strings.Join(paths, ", "), uses, instead)
 	default:
 		uses = "the container " + uses + ", but the policy grants it nothing: " + cmp.Or(reason, instead)
 	}

@@ -66,8 +66,7 @@ func (v *verification) gids(name string, port int) bool {
 	default:
 		v.addFault("gid", causeNamespace,
 			"%s: no GID belongs to this network namespace, so RDMA_CM does not find the HCA, and programs "+
-				"report \"Failed to query GID\": "+
-				"give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
+				"report \"Failed to query GID\": give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
 	}
 	return usable
 }

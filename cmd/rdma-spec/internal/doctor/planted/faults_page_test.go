@@ -103,18 +103,10 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 		found = shown.Object + ": " + found
 	}
 	if shown.FixType == doctor.FixDisruptive {
-		how = "This command is disruptive. " + disruption(shown)
+		how = fmt.Sprintf("This command is disruptive. %s To see what is affected, run `%s`.", plain(shown.Warning), shown.Affected)
 	}
 	fmt.Fprintf(&text, "\n## Example\n\n**%s**\n\n%s\n\n```sh\n%s\n```\n", plain(found), how, shown.Fix)
 	return text.String()
-}
-
-// disruption is who loses what. The doctor prints it in full; many fixes restart the runtime.
-func disruption(f doctor.Finding) string {
-	if strings.HasPrefix(f.Warning, "Restarting the runtime ") {
-		return "Restarting the runtime ends exec sessions."
-	}
-	return plain(f.Warning) + " To see what is affected, run `" + f.Affected + "`."
 }
 
 // titleLine is the title of a page, which people write: what somebody sees who has the fault.

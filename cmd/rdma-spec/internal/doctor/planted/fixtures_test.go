@@ -242,7 +242,7 @@ var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|
 	`sysctl --system|setsebool|rdma\.max`)
 
 // shows matches the command with which an administrator checks the state before the fix.
-var shows = regexp.MustCompile(`\(see: |To (show|list|see|check|find|print) [^.]*, run "`)
+var shows = regexp.MustCompile(`To (show|list|find|print) [^.]*, run "`)
 
 // No fix can be pasted that takes down a physical function, its driver, or the isolation of virtual machines.
 func TestFix_harmfulIsManual(t *testing.T) {
