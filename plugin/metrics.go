@@ -77,7 +77,7 @@ func newMetrics() *metrics {
 		grants: counter("grants_total",
 			"Grants, by result: confirmed; raised (memlock was lower than the grant, and the plugin raised it); "+
 				"late (the verbs device appeared after the plugin's response); "+
-				"refused_late (late, but the policy would have refused the container, which already exists); "+
+				"refused_late (late, and the policy would have refused the container, but it already existed); "+
 				"unconfirmed (the container might lack part of its grant); "+
 				"answered (the plugin responded, but cannot confirm the grant).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
@@ -145,9 +145,9 @@ func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 type registeredBelow struct{ *Plugin }
 
 var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
-	"Running containers that have a verbs device and whose memlock was below policy when the plugin last registered. "+
-		"The value changes only when the plugin registers. A process that takes over a connection also takes over this "+
-		"value.",
+	"Running containers with a verbs device and a lower memlock than the policy grants, counted when the plugin last "+
+		"registered. The value changes only when the plugin registers. A process that takes over a connection also takes "+
+		"over this value.",
 	nil, nil)
 
 // Describe implements prometheus.Collector.

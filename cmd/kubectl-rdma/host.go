@@ -27,7 +27,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
-// Constants for the pod of a command that sees the entire node. The name of its container differs from the plugin's.
+// Constants for the pod of a command that needs access to the entire node. The name of its container differs from the
+// plugin's.
 const (
 	hostContainer = "rdma-spec"
 	hostProgram   = "/usr/local/bin/rdma-spec"
@@ -59,10 +60,10 @@ func (o *options) timeoutFlag(f *pflag.FlagSet) {
 // addHostFlag adds --host to doctor.
 func (o *options) addHostFlag(doctor *cobra.Command) {
 	doctor.Flags().BoolVar(&o.host, "host", false,
-		"for one NODE, run rdma-spec doctor in a privileged pod that sees the entire node, and print the output")
+		"for one NODE, run rdma-spec doctor in a privileged pod with access to the entire node, and print the output")
 	o.timeoutFlag(doctor.Flags())
-	doctor.Long = doctor.Short + `. A pod of the nri-rdma DaemonSet sees only
-part of its node. With --host, the doctor sees the entire node.
+	doctor.Long = doctor.Short + `. A pod of the nri-rdma DaemonSet has access to
+only part of its node. With --host, the doctor has access to the entire node.
 
 ` + strings.Replace(aboutThePod, "The command", "With --host, the doctor", 1)
 	doctor.Example = "  kubectl rdma doctor\n  kubectl rdma doctor node-1 node-2\n  kubectl rdma doctor node-1 --host"

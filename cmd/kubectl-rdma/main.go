@@ -44,7 +44,7 @@ type options struct {
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
 	all, outside, everywhere    bool
-	host                        bool     // run doctor in a separate pod, which sees the entire node
+	host                        bool     // run doctor in a separate pod with access to the entire node
 	named                       []string // the nodes to query; empty means all
 	timeout                     time.Duration
 }
@@ -59,7 +59,7 @@ standard error, these commands list each unresponsive node that has an RDMA reso
 DaemonSet selects. The resources and why commands query only the API server. The explain and config
 commands do not need a cluster.
 
-The repair, collect, and doctor --host commands create a pod that sees the entire node, run
+The repair, collect, and doctor --host commands create a pod with access to the entire node, run
 rdma-spec in this pod, and then delete the pod.
 
 The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, the exit

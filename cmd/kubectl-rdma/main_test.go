@@ -39,7 +39,7 @@ const (
 		{"check": "cgroup-rdma", "status": "unknown", "text": "/sys/fs/cgroup is not visible from here: run the doctor on the node itself."}]}`
 	someDevices = `{"apiVersion": "rdma-spec/v1alpha1", "hcas": [
 		{"name": "mlx5_0", "ports": [{"number": 1, "state": "ACTIVE", "rate": "100 Gb/sec (4X EDR)", "netdevs": ["ib0", "ib0.8001"]}]},
-		{"name": "mlx5_1", "ports": [], "unread": "it did not respond within 2s"}], "problems": []}`
+		{"name": "mlx5_1", "ports": [], "unread": "no response within 2s"}], "problems": []}`
 )
 
 // fleet is a server with so many nodes, on each of which a pod of the DaemonSet runs.

@@ -33,11 +33,11 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 			OnChange: logBreaker(log, "containerd's API", without)})
 	}
 	return apis{
-		specs:  specs(0, "until the API responds, RDMA containers get no CAP_IPC_LOCK"),
+		specs:  specs(0, "until the API responds, RDMA containers do not get CAP_IPC_LOCK"),
 		beside: specs(besideBudget, "until the API responds, the plugin does not compare running containers with the policy"),
 		resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, OnChange: logBreaker(log,
 			"the kubelet's pod resources API", "until the API responds, the plugin refuses RDMA containers that a rule "+
-				"with resources might match, and grants nothing to containers whose only signal might be a resource")}),
+				"with resources might match, and grants nothing to containers whose only possible signal is a resource")}),
 	}
 }
 

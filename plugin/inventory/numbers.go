@@ -25,7 +25,7 @@ func (i *Inventory) prove() {
 	proved, err := hca.OpenNumbers(i.root)
 	switch {
 	case err == nil && before != nil:
-		i.log.Info("device numbers can be looked up now")
+		i.log.Info("device numbers can now be looked up")
 	case err != nil && (before == nil || before.err.Error() != err.Error()):
 		i.log.Errorf("the plugin is not ready, because it cannot recognize the containers' devices: %v", err)
 	}

@@ -39,7 +39,7 @@ func deviceAttacks() []attack {
 		// where nothing may be injected
 		{guard: "inject-namespace", name: "hca-by-resource",
 			container: guest("{devices: all}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
-			refused:   CauseNamespace, says: "which the policy does not allow to be injected"},
+			refused:   CauseNamespace, says: "but the policy does not allow devices to be injected"},
 		{guard: "inject-namespace", name: "hca-by-name",
 			container: guest("{devices: [mlx5_0]}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
 			refused:   CauseNamespace},

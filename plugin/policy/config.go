@@ -41,8 +41,8 @@ type OptIn struct {
 	// Resources are globs that match resource names, such as rdma/*. If the kubelet allocated a matching resource to a
 	// container, the container is an RDMA container.
 	Resources []string `json:"resources"`
-	// Namespaces are globs that match namespaces. In a matching namespace, the annotation rdma.noderesource.dev is
-	// sufficient to make a container an RDMA container.
+	// Namespaces are globs that match the namespaces in which the annotation rdma.noderesource.dev is sufficient to make
+	// a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
 	// DeviceAnnotations are the keys of annotations, such as devices.gke.io, in which a pod's author can name devices that
 	// another NRI plugin injects. The keys do not include the annotation's scope, such as /pod. If such an annotation

@@ -139,7 +139,7 @@ const (
 )
 
 // Decision contains the grant of a container, or the reason why the container gets no grant. Logs, metrics, and the
-// commands explain and status use the values of Decision.
+// explain and status commands use the values of Decision.
 type Decision struct {
 	// Signal is what makes the container an RDMA container.
 	Signal Signal `json:"signal"`
@@ -163,8 +163,8 @@ type Decision struct {
 	// Unknown is true if the kubelet did not report all resources of the container. The grant might therefore be too
 	// small.
 	Unknown bool `json:"unknown,omitempty"`
-	// LeftOut are the HCAs that were excluded when all HCAs were requested. Each entry contains the HCA's name, and the
-	// state of its port or its fault.
+	// LeftOut are the HCAs that were excluded when all HCAs were requested. Each entry contains the HCA's name and the
+	// reason, such as the state of its port or a fault.
 	LeftOut []string `json:"leftOut,omitempty"`
 	// Warnings are facts that an administrator should know but that do not change the decision.
 	Warnings []string `json:"warnings,omitempty"`

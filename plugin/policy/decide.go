@@ -150,7 +150,7 @@ func (d *evaluation) refuseAnnotation() *Refusal {
 				"or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
 	d.Reason = "the pod has been allocated " + holds + ", so its annotation applies only to RDMA containers, " +
-		"unlike this one"
+		"and this container is not one"
 	return nil
 }
 

@@ -23,7 +23,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, d.notHeld(candidates)
 	case asked.isPresent() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation requests devices, "+
-			"which the policy does not allow to be injected in namespace %s: "+
+			"but the policy does not allow devices to be injected in namespace %s: "+
 			"add the namespace to inject.namespaces, or remove the devices key from the annotation",
 			quoted(d.container.Namespace))
 	case !asked.isPresent() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
@@ -53,7 +53,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	return devices, refusal
 }
 
-var errMoved = errors.New("the node's RDMA devices keep changing: the kubelet retries the creation of the container")
+var errMoved = errors.New("the node's RDMA devices keep changing; the kubelet will retry creating the container")
 
 // checkPlaces returns nil if each device number has the same place in the kernel as in the inventory. checkPlaces asks
 // the kernel without waiting for an HCA. The check is necessary because a number might have passed to the device of

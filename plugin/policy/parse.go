@@ -75,8 +75,8 @@ func repairKey(text []byte) error {
 	if yaml.Unmarshal(text, &former) != nil || former.Repair == nil {
 		return nil
 	}
-	return errors.New("repair is not a key of the policy: remove the key, and enable the rdma-spec-repair service, or " +
-		"set repair.enabled in the chart")
+	return errors.New("repair is not a key of the policy: remove the key, and then either enable the " +
+		"rdma-spec-repair service or set repair.enabled in the chart")
 }
 
 // Load reads a configuration file and returns its Policy. Each error contains the file's path.
@@ -217,7 +217,7 @@ func withoutValue(place string, written any) (found problems) {
 var expected = map[reflect.Kind]string{
 	reflect.Struct: "keys and values",
 	reflect.Slice:  "a list",
-	reflect.String: "text (put values such as 16 and true in quotes, because otherwise YAML does not read them as text)",
+	reflect.String: "text (put values such as 16 and true in quotes; otherwise, YAML does not read them as text)",
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
 }

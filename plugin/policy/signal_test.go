@@ -32,7 +32,7 @@ func TestSignals(t *testing.T) {
 	nothing := Decision{Signal: SignalNone}
 	left := func(reason string) Decision { return Decision{Signal: SignalNone, Reason: reason} }
 	elsewhere := func(held string) string {
-		return "the pod has been allocated " + held + ", so its annotation applies only to RDMA containers, unlike this one"
+		return "the pod has been allocated " + held + ", so its annotation applies only to RDMA containers, and this container is not one"
 	}
 	tests := map[string]struct {
 		config    string

@@ -285,8 +285,9 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 			"many containers", requestTimeout)
 	}
 	return "For the cause, see the runtime's log. The runtime might have stopped, or the environment, arguments, and " +
-		"annotations of four containers together might exceed NRI's message size limit of 4 MiB. If the runtime does not " +
-		"support an event that the plugin needs, upgrade the runtime, even if its version normally supports the event"
+		"annotations of four containers together might exceed NRI's message size limit of 4 MiB. The runtime might " +
+		"also lack an event that the plugin needs, even if its version normally has the event. In that case, upgrade the " +
+		"runtime"
 }
 
 // stubLog logs NRI's own messages at debug level, because this package itself logs the messages that an administrator

@@ -235,15 +235,14 @@ type Parts struct {
 type Inventory struct {
 	// HCAs are the node's HCAs in natural order: mlx5_2 comes before mlx5_10.
 	HCAs []HCA `json:"hcas"`
-	// Elsewhere contains the devices of HCAs that are not in HCAs because the HCAs were moved to other network
-	// namespaces.
+	// Elsewhere contains the devices of HCAs that were moved to other network namespaces and are therefore not in HCAs.
 	Elsewhere []Device `json:"elsewhere,omitempty"`
 	// RDMACM is the connection manager's device; null if the module rdma_ucm is not loaded.
 	RDMACM *Device `json:"rdmaCM" jsonschema:"nullable"`
-	// NetNSExclusive is true if an HCA can be used only in the network namespace that it belongs to. NetNSExclusive is
+	// NetNSExclusive is true if each HCA can be used only in the network namespace to which it belongs. NetNSExclusive is
 	// false if the parameter netns_mode of the module ib_core has its default value.
 	NetNSExclusive bool `json:"netnsExclusive"`
-	// Problems are lines about problems that do not belong to a listed HCA.
+	// Problems are lines for administrators. Each line describes a problem that does not belong to a listed HCA.
 	Problems []string `json:"problems,omitempty"`
 }
 

@@ -119,8 +119,8 @@ func testCRIOConfirms(t *testing.T) {
 // from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "If the runtime does not support an event that the plugin needs, upgrade the runtime, even if its " +
-		"version normally supports the event"
+	const says = "The runtime might also lack an event that the plugin needs, even if its version normally has the " +
+		"event. In that case, upgrade the runtime"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)

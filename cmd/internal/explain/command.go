@@ -104,7 +104,7 @@ once verbs devices are injected.`,
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST` to explain (YAML or JSON), or - for standard input")
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
-		"assume a node whose HCAs have these `NAMES` and are all ACTIVE; the default is "+m.Node)
+		"assume a node whose HCAs have these `NAMES` and only ACTIVE ports; the default is "+m.Node)
 	f.StringSliceVar(&o.assume, "assume-devices", nil,
 		"assume that verbs devices are injected only for resources that match these `GLOBS`; for DRA claims, write "+
 			"claim/NAME")
@@ -129,7 +129,7 @@ type Result struct {
 	Pods []Pod `json:"pods"`
 	// Problems are the errors in the manifest.
 	Problems []string `json:"problems,omitempty"`
-	// Unexplained are the objects from which no pod could be read, and the reasons.
+	// Unexplained lists the objects from which no pod could be read, with the reasons.
 	Unexplained []string `json:"unexplained,omitempty"`
 	// Notes are further facts about the manifest.
 	Notes []string `json:"notes,omitempty"`

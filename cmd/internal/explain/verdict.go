@@ -48,10 +48,11 @@ type Container struct {
 	// Decision is the plugin's decision. If the verdict is "if-injected", the decision applies only if the device plugin
 	// or DRA driver injects verbs devices.
 	Decision policy.Decision `json:"decision"`
-	// Otherwise is the plugin's decision if no verbs device is injected. It is present only if the verdict is
-	// "if-injected".
+	// Otherwise contains the plugin's decision if no verbs device is injected. The field is present only if the verdict
+	// is "if-injected".
 	Otherwise *policy.Decision `json:"otherwise,omitempty"`
-	// Sources are the extended resources and DRA claims that could provide verbs devices: rdma/ib, claim/nic.
+	// Sources are the extended resources and DRA claims that could provide verbs devices, such as rdma/ib and
+	// claim/nic.
 	Sources []string `json:"sources,omitempty"`
 	// Spec is an OCI spec that contains only what the decision's grant adds.
 	Spec json.RawMessage `json:"spec,omitempty"`

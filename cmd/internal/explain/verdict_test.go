@@ -74,7 +74,7 @@ func TestVerdicts(t *testing.T) {
 		{name: "left open", verdict: IfInjected, summary: opened + full},
 		{name: "left open, several", spec: two, verdict: IfInjected, summary: openedTwo + full},
 		{name: "left open, otherwise left alone", metadata: optedIn, verdict: IfInjected, summary: opened + full +
-			`; otherwise not RDMA: the pod has been allocated "rdma/hca", so its annotation applies only to RDMA containers, unlike this one`},
+			`; otherwise not RDMA: the pod has been allocated "rdma/hca", so its annotation applies only to RDMA containers, and this container is not one`},
 		{name: "left open, refused", config: "memlock: memory-limit", verdict: IfInjected,
 			summary: "refused if its device plugin injects verbs devices (rdma/hca): rule \"default\" sets memlock to the container's memory limit"},
 		{name: "assumed", assume: "rdma/*", verdict: RDMA, summary: "RDMA by device" + full},

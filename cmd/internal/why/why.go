@@ -22,7 +22,7 @@ type Line struct {
 	Number int `json:"number"`
 	// Text is the line without control characters. Long lines are cut.
 	Text string `json:"text"`
-	// Rank is the process that printed the line, if the line begins with its name.
+	// Rank is the process that printed the line, if the line begins with the process's name.
 	Rank string `json:"rank,omitempty"`
 	// Program is the program or library that printed the line, such as NCCL.
 	Program string `json:"program,omitempty"`
@@ -48,7 +48,7 @@ type Cause struct {
 	Apart string `json:"apart,omitempty"`
 	// Who names the people who can fix the cause, or states that the node is not at fault.
 	Who Who `json:"who,omitempty"`
-	// Wrong is true if the check reports wrong on the node.
+	// Wrong is true if the result of the check on the node is "wrong".
 	Wrong bool `json:"wrong,omitempty"`
 }
 
@@ -64,7 +64,7 @@ const (
 	Peer          Who = "the other node: read the peer's log"
 )
 
-// Root is a line that matters, with its causes.
+// Root is a line of the log that shows a cause of the failure, with its possible causes.
 type Root struct {
 	Line
 	// StatusLine is the line that contains the status, if the status is on another line.

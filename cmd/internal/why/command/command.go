@@ -35,7 +35,7 @@ type Machine struct {
 	Pod func(cmd *cobra.Command, name string) (Pod, error)
 }
 
-// Result is the causes of the errors in a log.
+// Result contains the causes of the errors in a log.
 type Result struct {
 	cli.Meta
 	*why.Report

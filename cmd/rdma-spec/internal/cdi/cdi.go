@@ -59,7 +59,7 @@ names of its netdevs. The "all" device stands for all physical HCAs with an ACTI
 
 CDI does not support rlimits, so the CDI file specifies a hook. After creating a container, the
 runtime runs the hook. The hook raises the locked-memory limit (memlock) of the container's first
-process, for root and for other users. If the container's spec sets memlock, the hook changes
+process, regardless of the process's user. If the container's spec sets memlock, the hook changes
 nothing. By default, the hook also leaves Kubernetes containers unchanged, because the nri-rdma
 plugin sets their memlock. Processes that are started later, for example with 'docker exec', get
 the runtime's own memlock.

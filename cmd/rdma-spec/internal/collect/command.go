@@ -54,11 +54,12 @@ environment variables in the support bundle are NCCL_IB_HCA, NCCL_IB_GID_INDEX, 
 NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES, the
 support bundle records only whether the variable requests all, some, or no accelerators. Error
 messages are redacted. The support bundle contains addresses, MACs, GUIDs, and the names of hosts,
-pods, and namespaces. --anonymize replaces all of these with numbered pseudonyms. This does not
+pods, and namespaces. --anonymize replaces all of these with numbered pseudonyms, which do not
 affect the faults that the doctor command finds in the support bundle.
 
 Before the command writes the support bundle, it prints the paths and sizes of all files to
-standard error. --list only lists the files. Only the owner can read the file that --to writes.
+standard error. With --list, the command lists the files and writes nothing. Only the owner can
+read the file that --to writes.
 
 If the command cannot read a file within 2 seconds, or if a daemon does not respond within 10
 seconds, the command reports the file or the response as missing.

@@ -39,7 +39,7 @@ type Result struct {
 	Changed bool `json:"changed"`
 	// Files are the paths of the changed files.
 	Files []string `json:"files"`
-	// Next are the next steps.
+	// Next lists the steps that remain for the administrator.
 	Next []string `json:"next,omitempty"`
 	// Left are the files that were not restored, and the reasons.
 	Left    []string `json:"left,omitempty"`

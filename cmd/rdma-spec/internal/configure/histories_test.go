@@ -255,8 +255,8 @@ func (h *history) revert(feature string) (without map[string]any) {
 	h.Helper()
 	before, _ := h.effective() // nil where containerd does not read what another tool has written
 	got := h.call(feature + " --revert")
-	if got.Status == 3 && strings.Contains(got.Stderr, "and containerd's CRI plugin "+
-		"does not load without this file") { // the toolkit copied it
+	if got.Status == 3 && strings.Contains(got.Stderr, "without which containerd's CRI plugin "+
+		"does not load") { // the toolkit copied it
 		h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
 		if feature == "" {
 			maps.DeleteFunc(h.asked, func(other, _ string) bool {

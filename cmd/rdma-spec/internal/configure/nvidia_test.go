@@ -162,7 +162,7 @@ func TestConfigureRevert_baseSpecCopiedByToolkit(t *testing.T) {
 	for range 2 {
 		got := configure(root, "--revert")
 		if _, err := os.Stat(filepath.Join(root, spec)); err != nil || got.Status != 3 ||
-			!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml refers to "+root+spec+", and containerd") {
+			!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml refers to "+root+spec+", without which containerd") {
 			t.Errorf("--revert: %v, %+v", err, got)
 		}
 		for _, file := range []string{"systemd/system/containerd.service.d", "containerd/rdma-spec.d"} {

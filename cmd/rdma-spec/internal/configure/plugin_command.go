@@ -32,8 +32,9 @@ the plugin. In this case, the plugin starts before the node's first container. H
 plugin exits, the runtime relaunches it only when the runtime itself restarts. If the plugin has no
 configuration, the command writes /etc/rdma-spec/config.yaml with the defaults.
 
-A node can have only one nri-rdma plugin. If the plugin already runs from a package or in a
-DaemonSet, or is launched by the runtime, the command fails, and leaves that plugin in place.`,
+A node can have only one nri-rdma plugin. If the plugin is already installed in another way (from
+a package, as a DaemonSet or a service, or launched by the runtime), the command fails and changes
+nothing.`,
 		Example: `  rdma-spec configure plugin
   rdma-spec configure plugin --launched
   rdma-spec configure plugin --revert`,

@@ -68,7 +68,7 @@ func (o *Options) stillNamed(after containerd.Contents) (path string, err error)
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
 				if !d.Rendered(file) && name.Match(file.Text) {
-					return path, fmt.Errorf("%s refers to %s, and containerd's CRI plugin does not load without this file: "+
+					return path, fmt.Errorf("%s refers to %s, without which containerd's CRI plugin does not load: "+
 						"change the reference first", file.Path, path)
 				}
 			}

@@ -50,7 +50,7 @@ has a problem. The exit status is 3 if the command cannot read the list.`,
 	return cmd
 }
 
-// Inventory is the result for programs.
+// Inventory is the result of rdma-spec devices.
 type Inventory struct {
 	cli.Meta
 	*hca.Inventory

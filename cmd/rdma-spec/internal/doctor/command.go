@@ -64,7 +64,7 @@ Each check has one of these results:
 -o npd uses the protocol of node-problem-detector's custom plugins. doctor prints one line, and
 exits with status 0 if no check finds a fault, 1 if a check does, or 2 if all results of a family
 are unknown. -o prometheus writes metrics for node_exporter's textfile collector. The metrics
-contain the results of the checks. Without --only, the metrics also contain the amount of memory
+contain the results of the checks. Without --only, the metrics also include the amount of memory
 that each RDMA container has registered.
 
 The exit status is 1 if a check finds a fault. If no check finds a fault, but all results of a
@@ -120,8 +120,8 @@ respond. doctor prints the name of each such family to standard error.`,
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"total timeout for all daemons; if a daemon does not respond in time, its checks are unknown; "+
-			"increase it on slow nodes")
+		"total timeout for all daemons; if a daemon does not respond in time, the results of its checks are "+
+			"unknown; on slow nodes, increase the timeout")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {

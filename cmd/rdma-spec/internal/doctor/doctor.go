@@ -107,7 +107,7 @@ type Finding struct {
 	// Entry is the entry for doctor.yaml that ignores the finding.
 	Entry  string `json:"ignore,omitempty"`
 	Family string `json:"-"`
-	// Root is the status of the finding because of which this one was skipped: wrong or unknown.
+	// Root is the status of the finding that caused this one to be skipped: wrong or unknown.
 	Root Status `json:"root,omitempty"`
 }
 

@@ -41,7 +41,7 @@ type Containers struct {
 	Runtimes []cri.Identity `json:"runtimes"`
 	// Containers are the RDMA containers, and the containers that could not be examined.
 	Containers []Container `json:"containers"`
-	// Outside are other containers that use RDMA, and processes outside containers that use RDMA.
+	// Outside are other containers that use RDMA, and processes that run outside containers and use RDMA.
 	Outside []Container `json:"outside"`
 	Others  []Container `json:"-"` // other containers with an allocated or open HCA
 	// Notes are further facts about the node.
@@ -71,13 +71,13 @@ type Report struct {
 	Evidence string `json:"evidence,omitempty"`
 	// Rule is the policy rule that applies to the container.
 	Rule string `json:"rule,omitempty"`
-	// Wanted is the grant that the policy gives the container.
+	// Wanted is the container's grant according to the policy.
 	Wanted *spec.Grant `json:"wanted,omitempty"`
 
 	// Memlock is the lowest RLIMIT_MEMLOCK of the container's processes. If no process can be read, it is the limit in
 	// the container's spec.
 	Memlock *spec.Rlimit `json:"memlock,omitempty"`
-	// Registers is the amount of memory that each process that uses RDMA can register, according to the kernel.
+	// Registers is how much memory each process that uses RDMA can register, according to the kernel.
 	Registers *spec.Limit `json:"registers,omitempty"`
 	// RegistersBytes is Registers in bytes.
 	RegistersBytes uint64 `json:"registersBytes,omitempty"`
@@ -102,7 +102,7 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Container is a running container, with its resources, the policy's grant, and how to raise its memlock.
+// Container is a running container, with its resources, its grant according to the policy, and how to raise its memlock.
 type Container struct {
 	Report
 	process.Inside `json:"-"`

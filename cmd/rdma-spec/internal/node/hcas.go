@@ -98,7 +98,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		if h, ok := got[name]; ok {
 			return h
 		}
-		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not respond within %s", timeout)}
+		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("no response within %s", timeout)}
 	})
 }
 

@@ -252,7 +252,7 @@ func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
 		s.asked.Range(func(name, _ any) bool { late = append(late, fmt.Sprint(name)); return true })
 		slices.Sort(late)
 		if len(late) > 0 {
-			fmt.Fprintf(stderr, "rdma-spec: no response yet to the queries for %s: waiting for at most %s\n",
+			fmt.Fprintf(stderr, "rdma-spec: no response yet to the queries for %s: waiting up to %s\n",
 				strings.Join(late, ", "), cmp.Or(s.Timeout, askRuntimesFor))
 		}
 	})

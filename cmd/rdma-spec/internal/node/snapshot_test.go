@@ -112,7 +112,7 @@ func TestSayLate(t *testing.T) {
 	root := hcatest.Files{"etc/": ""}.Root(t)
 	for takes, want := range map[time.Duration]string{
 		ItemTimeout - 1: "",
-		Daemons:         "rdma-spec: no response yet to the queries for slow: waiting for at most 10s\n",
+		Daemons:         "rdma-spec: no response yet to the queries for slow: waiting up to 10s\n",
 	} {
 		s := snapshot(t, Options{Root: root, Timeout: Daemons})
 		synctest.Test(t, func(t *testing.T) {

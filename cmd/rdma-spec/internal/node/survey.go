@@ -245,7 +245,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	case d.Refusal != nil && d.Refusal.Cause == policy.CauseKubelet:
 		r.report(StateUnknown, d.Refusal.Message)
 	case d.Refusal != nil:
-		r.report(StateRefused, "the policy would refuse a new container: "+d.Refusal.Message)
+		r.report(StateRefused, "the policy would refuse the container if it were created now: "+d.Refusal.Message)
 	default:
 		if silent != nil {
 			s.note(d.Reason)

@@ -21,7 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Use describes the use of RDMA by processes. Unknown fields are omitted.
+// Use describes the use of RDMA by processes. Fields whose values are unknown are omitted.
 type Use struct {
 	// Summary describes the use in a few words.
 	Summary string `json:"summary"`

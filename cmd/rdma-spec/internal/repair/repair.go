@@ -100,7 +100,7 @@ type Result struct {
 	Policy node.JudgedBy `json:"policy"`
 	// Runtimes are the container runtimes that responded.
 	Runtimes []cri.Identity `json:"runtimes"`
-	// DryRun is true if nothing was raised because of --dry-run.
+	// DryRun is true if --dry-run was set, so nothing was raised.
 	DryRun bool `json:"dryRun"`
 	// LookedAt is the number of RDMA containers that were examined.
 	LookedAt int `json:"lookedAt"`
@@ -127,9 +127,9 @@ type Container struct {
 	Memlock spec.Limit `json:"memlock"`
 	// MemlockBytes is the new RLIMIT_MEMLOCK in bytes.
 	MemlockBytes uint64 `json:"memlockBytes"`
-	// Processes is the number of processes with a lower limit.
+	// Processes is the number of processes whose limit was raised or, with --dry-run, would be raised.
 	Processes int `json:"processes"`
-	// StoredSpec is true if the limit in the spec that containerd stores is lower.
+	// StoredSpec is true if the limit in the spec that containerd stores was raised or, with --dry-run, would be raised.
 	StoredSpec bool `json:"storedSpec"`
 	// Errors are the limits that could not be raised, with the reasons.
 	Errors []string `json:"errors,omitempty"`

@@ -11,7 +11,7 @@ import (
 // The lines around a block. If the file's last line had no newline, the first line says so. In this case, the added
 // newline is removed together with the block.
 const (
-	blockBegin = "# rdma-spec configure wrote the lines from here"
+	blockBegin = "# rdma-spec configure wrote the following lines"
 	blockBelow = ", below a line that had no newline at its end"
 	blockEnd   = "# to here; rdma-spec configure --revert removes them."
 )

@@ -78,7 +78,7 @@ func FuzzBlock(f *testing.F) {
 	for _, text := range texts {
 		f.Add(text, someLines)
 	}
-	f.Add("# rdma-spec configure wrote the lines from here\n", "# to here; rdma-spec configure --revert removes them.")
+	f.Add("# rdma-spec configure wrote the following lines\n", "# to here; rdma-spec configure --revert removes them.")
 	f.Fuzz(func(t *testing.T, text, lines string) {
 		if strings.Contains(text+lines, "rdma-spec configure") {
 			_, _ = Block([]byte(text)), WithoutMarks(WithoutBlock([]byte(text))) // they end

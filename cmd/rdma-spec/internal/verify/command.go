@@ -36,7 +36,7 @@ func Command() *cobra.Command {
 container's network namespace. Then the command registers memory with each HCA through the
 kernel's verbs interface. The command needs no library in the image, and supports the drivers
 mlx5, mlx4, efa, irdma, bnxt_re, rxe, and siw. With other drivers, the command locks memory instead
-of registering it, because the same limit applies to locking and registering.
+of registering it. The same limit applies to locking and to registering.
 
 Each line states a fact. If the fact prevents RDMA from working, the line begins with FAIL and
 states the fix. If the effect is unknown, the line begins with a question mark. The last line is

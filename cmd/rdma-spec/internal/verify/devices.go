@@ -129,7 +129,7 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 	case errors.Is(err, unix.EPERM) && hidden:
 		return causeDevice,
 			"the HCA is in another network namespace, and the node's netns mode is exclusive: let an RDMA CNI plugin " +
-				"move the HCA into the pod's namespace, or run rdma system set netns shared on the node"
+				"move the HCA into the pod's namespace, or run \"rdma system set netns shared\" on the node"
 	case errors.Is(err, unix.EPERM):
 		return causeCgroup, "the container's device cgroup denies access to the device: instead of a mount, use " +
 			"a device plugin or the " + policy.AnnotationKey + " annotation"

@@ -65,8 +65,8 @@ func (v *verification) addRegistration(h heldHCA, err error) bool {
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.addFault("register", causeMemory,
-			"%s, although memlock or CAP_IPC_LOCK allows the registration: the node has too little memory that can be "+
-				"pinned, or the HCA has no memory keys left (if so, the node's kernel log contains CREATE_MKEY)",
+			"%s, although memlock or CAP_IPC_LOCK allows the registration: the node has too little pinnable memory, "+
+				"or the HCA has no memory keys left (in this case, the node's kernel log contains CREATE_MKEY)",
 			said)
 	case errors.Is(err, unix.EAGAIN):
 		v.addFault("register", causeRDMACgroup,

@@ -230,8 +230,8 @@ rdma-spec.github.io/policy
   hostPath:
     path: {{ include "nri-rdma.kubeletRoot" . }}/pod-resources
     type: Directory
-# In this directory, the plugin reads the limits of processes, which does not require hostPID. On CRI-O, the plugin confirms grants with
-# the containers' limits. The plugin also reads the runtime's own limit, because no container can start with a higher limit.
+# From this directory, the plugin reads the limits of processes without needing hostPID. On CRI-O, the plugin uses the containers'
+# limits to confirm grants. The plugin also reads the runtime's own limit, because no container can start with a higher limit.
 - name: proc
   hostPath:
     path: /proc

@@ -82,11 +82,11 @@ func TestHandler_existingTemplates(t *testing.T) {
 		"none, containerd 2.x": {"2.4.2", nil, "config-v3.toml.tmpl " + containerd.DefaultTemplate},
 		"none, containerd 1.7": {"1.7.35", nil, "config.toml.tmpl " + containerd.DefaultTemplate},
 		"an old one": {"2.4.2", map[string]string{"config.toml.tmpl": theirs, "config.toml": "version = 2\n[debug]"},
-			"config.toml.tmpl " + theirs + "\n# rdma-spec configure wrote the lines from here, below a line that had no newline at its end\n["},
+			"config.toml.tmpl " + theirs + "\n# rdma-spec configure wrote the following lines, below a line that had no newline at its end\n["},
 		"one that others have changed since": {"2.4.2", map[string]string{"config.toml.tmpl": theirs},
 			"error: config.toml is older than its template: start k3s once to generate the file, and then rerun this command"},
 		"both": {"2.4.2", map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"},
-			"config-v3.toml.tmpl # new\n# rdma-spec configure wrote the lines from here\nversion = "},
+			"config-v3.toml.tmpl # new\n# rdma-spec configure wrote the following lines\nversion = "},
 		"one of its own": {"2.4.2", map[string]string{"config-v3.toml.tmpl": "[debug]\n"}, "config-v3.toml.tmpl imports = "},
 		"a base that has the table": {"2.4.2", map[string]string{"config.toml": "version = 3\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrdma.runtime_path = ''\n"},

@@ -64,7 +64,7 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 func containerChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-ipc-lock", Family: "containers",
-		Title: "Each container that relies on IPC_LOCK has it.",
+		Title: "In each container that relies on IPC_LOCK, the first process has this capability.",
 		Impact: "The container cannot register its memory without IPC_LOCK. The runtime gives this capability only to " +
 			"processes that run as root.",
 		Needs: []string{"container-refused"}, Look: eachContainer(containerIPCLock),

@@ -25,7 +25,7 @@ func insideChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-hostpath", Family: "containers",
 		Title:  "Each container that mounts /dev/infiniband can open the devices in that directory.",
-		Impact: "Libraries fail, because they find devices that the container cannot open.",
+		Impact: "Libraries fail because they find devices that the container cannot open.",
 		Look:   eachContainer(containerHostPath),
 	}, {
 		ID: "container-provider", Family: "containers",

@@ -209,7 +209,7 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	text := fmt.Sprintf("The container's processes have a soft limit of %d open files and a hard limit of %d. The "+
-		"processes inherit these limits from %s, whose systemd unit does not set LimitNOFILE. This is the default in "+
+		"processes inherit these limits from %s, whose systemd unit does not set LimitNOFILE, as is the default in "+
 		"containerd 2.0 and later.", c.OpenFiles.Soft, c.OpenFiles.Hard, cmp.Or(r.Name, "the runtime"))
 	if c.OpenFiles.Hard > manyFiles {
 		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" The container's programs might "+

@@ -101,8 +101,8 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		case other != "":
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s on this node also has the container's address "+
 				"%s. Packets for one pod can reach the other pod.", other, address),
-				"To give each pod its own address, use an IPAM plugin, such as Whereabouts, that shares one range across "+
-					"all pods. Then recreate one of the pods"))
+				"To give each pod its own address, use an IPAM plugin, such as Whereabouts, that manages one "+
+					"address range for all nodes. Then recreate one of the pods"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
 			found = append(found, doctor.Told(r.object, "The container has only RoCE v1 GIDs on this HCA. Routers do not "+
 				"forward RoCE v1 packets."))

@@ -59,7 +59,7 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch sends transfers between a GPU and an HCA through the CPU.",
-		Impact: "GPU transfers are slow, because they go through the CPU. On some machines, they hang.",
+		Impact: "GPU transfers are slow because they go through the CPU. On some machines, they hang.",
 		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is enabled.",

@@ -34,7 +34,7 @@ func hcaChecks() []doctor.Check {
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs on boards of the same model have the same firmware.",
 		NoMessages: "only one of several HCAs is slow or fails",
-		Impact:     "A job is as slow as its slowest HCA. A bug in only one of the firmware versions is hard to find.",
+		Impact:     "A job is only as fast as its slowest HCA. A bug in only one of the firmware versions is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has its verbs and umad devices.",
@@ -77,7 +77,7 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 	for _, h := range node.HCAs {
 		if h.Unread != "" {
 			// The HCA was queried twice. hca-answers reports this fault, and the other checks skip the HCA.
-			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain and restart the "+
+			found = append(found, doctor.Fault(object(h), "The HCA cannot be read: "+h.Unread+".", "Drain and restart the "+
 				"node. The restart stops all pods on the node. To list the RDMA containers, run \"rdma-spec status\". If the HCA "+
 				"hangs again, replace the card. To find the reason, run: dmesg"))
 			continue

@@ -20,7 +20,7 @@ import (
 // kernelChecks returns the checks of the kernel log.
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "hca-errors", Family: "kernel log", Title: "The kernel log and PCIe report no HCA errors.",
+		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel log nor the PCIe error counters show HCA errors.",
 		Impact: "If an HCA fails intermittently, jobs slow down or stop.",
 		Reads:  []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
 	}, {
@@ -255,7 +255,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 				text += " OFED and DOCA add this symbol to ib_core. The in-tree ib_core of most kernels lacks the symbol."
 			}
 		}
-		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused to load the module, because "+text, fix))
+		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused to load the module because "+text, fix))
 	}
 	return found
 }

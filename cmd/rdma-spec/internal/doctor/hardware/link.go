@@ -135,7 +135,7 @@ func (l links) compare(boards [][]hca.HCA) {
 					l.odd[at] = "the other ports on boards of the same model are ACTIVE"
 				// On a card with two ports, one port is often left without a cable on purpose.
 				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
-					l.odd[at] = "the node has one port on boards of the same model for each GPU"
+					l.odd[at] = "on boards of the same model, the node has one port for each GPU"
 				}
 			}
 		}
@@ -192,7 +192,7 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 			ask = see
 		}
 		return doctor.Fault(at,
-			fmt.Sprintf("The port is in state %s, because no subnet manager has made it ACTIVE.", p.State),
+			fmt.Sprintf("The port is in state %s because no subnet manager has made it ACTIVE.", p.State),
 			fmt.Sprintf("Start %s. To check the result, run: %s", start, ask))
 	case p.State == "INIT" && !infiniband: // an iWARP port; see iw_query_port in the kernel
 		return doctor.Told(at, "The port has a link, but its netdev has no IPv4 address.")

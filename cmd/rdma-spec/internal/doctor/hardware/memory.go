@@ -16,10 +16,9 @@ import (
 // memoryChecks returns the checks of limits on registered memory other than memlock.
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "efa-pages", Family: "memory", Title: "Each EFA can register all of the node's memory.",
-		Impact: "An EFA can register only a limited number of pages. Without huge pages, this limit corresponds to about " +
-			"95 GB.",
-		Reads: []string{"proc/meminfo"}, Look: smallPages,
+		ID: "efa-pages", Family: "memory", Title: "Each EFA device can register all of the node's memory.",
+		Impact: "An EFA device can register only a limited number of pages. Without huge pages, that is about 95 GB.",
+		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",
 		Impact: "Memory registration fails with ENOMEM although the node has free memory. Registered memory cannot stay " +

@@ -25,8 +25,8 @@ func netnsChecks() []doctor.Check {
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
-		Title: "The HCA of each RDMA function that has a driver, and the interface of each RoCE port, are on the node " +
-			"or in a container.",
+		Title: "Each RDMA function with a driver has its HCA, and each RoCE port has its interface, on the node or in a " +
+			"container.",
 		Impact: "Until the driver is rebound, the node cannot use the HCA or its interface.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",

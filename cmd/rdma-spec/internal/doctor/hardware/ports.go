@@ -31,7 +31,7 @@ func portChecks() []doctor.Check {
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Ports on boards of the same model have the same rate.",
 		NoMessages: "benchmarks report low bandwidth",
-		Impact:     "A job is as slow as its slowest port.",
+		Impact:     "A job is only as fast as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),
 	}, {
@@ -193,7 +193,8 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	return []doctor.Finding{doctor.Fault(portObject(h, p),
 		fmt.Sprintf("All %d entries of the port's GID table are in use.", len(names)),
 		"Each address on the port's netdevs takes up at least two entries. Remove unused addresses. If "+
-			"k8s-rdma-shared-dev-plugin shares the HCA, decrease rdmaHcaMax in its configuration, and restart the plugin")}
+			"k8s-rdma-shared-dev-plugin shares the HCA, decrease rdmaHcaMax in the device plugin's configuration, and "+
+			"restart the device plugin")}
 }
 
 // differentMTUs finds RoCE ports whose MTU is unique on their board model. The correct MTU depends on the network.

@@ -73,7 +73,7 @@ var plantedContainers = []fault{
 		name: "a container that would be refused", check: "container-refused", object: theTrainer,
 		plant: func(s *sick) {
 			s.container().State, s.container().Problems = "refused",
-				[]string{`the policy would refuse a new container: the policy does not allow pods in namespace "ml" to opt in by annotation`}
+				[]string{`the policy would refuse the container if it were created now: the policy does not allow pods in namespace "ml" to opt in by annotation`}
 		},
 	},
 	{

@@ -54,7 +54,7 @@ var plantedRuntimes = []fault{
 		name: "a drop-in that containerd 1.7 does not merge", check: "runtime-config", object: theRuntime,
 		plant: func(s *sick) {
 			s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Reason: "containerd 1.7.35 does not merge " +
-				"sections: the io.containerd.grpc.v1.cri section in /etc/containerd/conf.d/x.toml replaces the section in this file " +
+				"sections: the io.containerd.grpc.v1.cri section in /etc/containerd/conf.d/x.toml replaces the section in the earlier file " +
 				"and drops sandbox_image",
 				Fix: "copy the lost keys from /etc/containerd/config.toml to /etc/containerd/conf.d/x.toml, or remove the section " +
 					"from /etc/containerd/conf.d/x.toml"}}

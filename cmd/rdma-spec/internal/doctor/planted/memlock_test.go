@@ -169,7 +169,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 		"a device plugin with CDI, which is on": {func(s *sick) { s.cdi.Files = append(s.cdi.Files, sriovFile) }, ""},
 		"1024 open files, which a program may raise": {func(s *sick) {
 			s.container().OpenFiles = &spec.Rlimit{Soft: 1024, Hard: 1 << 19}
-		}, "This is the default in containerd 2.0 and later. The container's programs might report"},
+		}, "as is the default in containerd 2.0 and later. The container's programs might report"},
 		"few open files by a base spec that says so": {func(s *sick) { s.container().OpenFiles = nil }, ""},
 		"a resource for a virtual machine, or none of RDMA": {func(s *sick) {
 			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},

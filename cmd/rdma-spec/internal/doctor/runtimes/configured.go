@@ -80,9 +80,9 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 		}
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Stale:
-		text := fmt.Sprintf("The %s handler has changed since rdma-spec configure copied it to the %s handler on %s. "+
-			"Affected: %s.",
-			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
+		text := fmt.Sprintf("On %s, rdma-spec configure copied the %s handler to the %s handler. The %[2]s handler has "+
+			"changed since. Affected: %[4]s.", f.Since.Format(time.DateOnly), f.Asked[goal.Like],
+			strings.TrimPrefix(f.Feature, goal.Handler), keys(f.Differs))
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Unknown:
 		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("It is unknown whether %s is still in effect: "+

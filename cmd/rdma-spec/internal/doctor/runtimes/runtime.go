@@ -123,7 +123,7 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Runtimes()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "The container runtimes are unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "The node's container runtimes cannot be determined: "+err.Error()+".")}
 		}
 		runtimes := answer.ForPods()
 		if len(runtimes) == 0 {
@@ -181,7 +181,7 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 func criServes(v *doctor.View) []doctor.Finding {
 	answer, err := v.Runtimes()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "The container runtimes are unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "The node's container runtimes cannot be determined: "+err.Error()+".")}
 	}
 	serves := slices.ContainsFunc(answer.Runtimes, func(r runtime.Runtime) bool { return r.Serves })
 	kubelet, err := v.Kubelet()
@@ -266,7 +266,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return found
 		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
-				"The memlock that containers inherit from the runtime is unknown, because the runtime is not running or not "+
+				"The memlock that containers inherit from the runtime is unknown because the runtime is not running or not "+
 					"visible.")}
 		}
 		// base-spec-memlock says so

@@ -28,7 +28,7 @@ var Dirs = []string{"etc/cdi", "run/cdi"}
 // fileMost is the maximum size of a CDI file, in bytes. A file with hundreds of devices is smaller.
 const fileMost = 4 << 20
 
-// Found is a CDI file of a node.
+// Found is a CDI file on a node.
 type Found struct {
 	// Path is the file's path on the node, without the root.
 	Path string `json:"path"`
@@ -54,7 +54,7 @@ func (f Found) Sound() bool {
 	return f.Problem == "" && !slices.ContainsFunc(f.Devices, func(d Device) bool { return d.Problem != "" })
 }
 
-// Device is a device of a CDI file.
+// Device is a device that a CDI file defines.
 type Device struct {
 	// Name is the qualified name, such as rdma.noderesource.dev/hca=mlx5_0.
 	Name string `json:"name"`
@@ -62,7 +62,7 @@ type Device struct {
 	Nodes []string `json:"nodes"`
 	// Hooks are the paths of the hooks.
 	Hooks []string `json:"hooks,omitempty"`
-	// Problem is why a container does not get what the name stands for.
+	// Problem is the reason why a container that requests the device does not get the expected device nodes.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -128,8 +128,8 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	if len(lost) > 3 {
 		some = fmt.Sprintf("%s, and %d more keys", strings.Join(lost[:2], ", "), len(lost)-2)
 	}
-	why := fmt.Sprintf("containerd %s does not merge sections: the %s section in %s replaces the section in this file "+
-		"and drops %s",
+	why := fmt.Sprintf("containerd %s does not merge sections: the %s section in %s replaces the section in the earlier "+
+		"file and drops %s",
 		version, plugin, by.Name, some)
 	fix := fmt.Sprintf("copy the lost keys from %[2]s to %[1]s, or remove the section from %[1]s", by.Path, f.Path)
 	if d.Rendered(by) {

@@ -25,7 +25,7 @@ func TestReadNextStart(t *testing.T) {
 			"    config_path = \"/etc/containerd/certs.d\"\n", "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml": "version = 2\n" +
 			"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: containerd 1.7.35 does not merge sections: the io.containerd.grpc.v1.cri section in " +
-				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml replaces the section in this file and drops registry.config_path, " +
+				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml replaces the section in the earlier file and drops registry.config_path, " +
 				"sandbox_image"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: the file has no version, so containerd 2.2.9 ignores the file's CRI settings: " +
