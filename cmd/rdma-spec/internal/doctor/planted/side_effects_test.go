@@ -162,6 +162,8 @@ var commands = []struct {
 		"a base spec of a version that crun refuses"},
 	{`^(\$\(sed -n 's/\^# Made with: //p' \S+\) --to|rdma-spec cdi generate --to) `, "writes a CDI file again",
 		"nobody: containers that run have their devices", ""},
+	{`^kubectl -n rdma-spec logs nri-rdma-\d+ --tail 20; kubectl -n rdma-spec delete pod nri-rdma-\d+$`,
+		"shows the log, which ends with the pod, and makes the plugin's pod of this node again", "nobody", ""},
 	{`^kubectl -n rdma-spec delete pod nri-rdma-\d+$`, "makes the plugin's pod of this node again",
 		"RDMA containers that start meanwhile, where the plugin is registered", "the policy in force of the DaemonSet is garbage"},
 	{`^kubectl -n \S+ delete pod \S+$`, "makes a pod again", "the pod's programs", "an HCA that was made anew"},
