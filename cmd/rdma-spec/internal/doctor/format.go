@@ -136,12 +136,12 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 	return err
 }
 
-// CountFindings writes the summary line below the list: the number of wrong objects by check, and the number of checks
-// by status.
+// CountFindings writes the summary below the list: the number of wrong objects by check, the number of checks by status,
+// and how to repeat the checks that found a fault.
 func CountFindings(stderr io.Writer, findings []Finding) error {
 	worst := map[string]int{}
 	wrong := 0
-	var checks, faults []string
+	var checks, faults, faulty []string
 	for _, f := range findings {
 		if before, known := worst[f.Check]; !known {
 			worst[f.Check] = rank(f)
@@ -154,6 +154,7 @@ func CountFindings(stderr io.Writer, findings []Finding) error {
 		if n := len(slices.DeleteFunc(checksOf(findings, Wrong), func(other string) bool { return other != name })); n > 0 {
 			wrong += n
 			faults = append(faults, fmt.Sprintf("%s (%d)", name, n))
+			faulty = append(faulty, name)
 		}
 	}
 	counts := make([]int, len(statuses))
@@ -169,6 +170,7 @@ func CountFindings(stderr io.Writer, findings []Finding) error {
 	line := fmt.Sprintf("%s: %s", cli.Counted(len(checks), "check", "checks"), strings.Join(ends, ", "))
 	if wrong > 0 {
 		line = fmt.Sprintf("%d wrong: %s; %s", wrong, strings.Join(faults, ", "), line)
+		line += "\nrdma-spec: to check again after a fix, repeat the command with --only " + strings.Join(faulty, ",")
 	}
 	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", line)
 	return err

@@ -28,7 +28,7 @@ func shown(t *testing.T, findings []doctor.Finding, verbose bool) string {
 	return out.String()
 }
 
-// A terminal of 40 lines with 80 columns has all faults of a node with 16 dark rails, and ends with the closing line.
+// A terminal of 40 lines with 80 columns has all faults of a node with 16 dark rails, and ends with the counts and the command that checks again.
 func TestFaultsAtAGlance(t *testing.T) {
 	f := known{node: nodeOf(rails(ocp, 0, 16, polling), rails(connectX, 16, 2, eth(hdr)))}.files().With(resources)
 	all := findings(t, f)
@@ -38,7 +38,9 @@ func TestFaultsAtAGlance(t *testing.T) {
 		rows += (utf8.RuneCountInString(line) + 79) / 80
 	}
 	last := strings.Split(strings.TrimSpace(screen), "\n")
-	if closing := last[len(last)-1]; rows > 40 || !strings.HasPrefix(closing, "rdma-spec: 16 wrong: port-active (16); ") {
+	counts := last[len(last)-2]
+	again := "rdma-spec: to check again after a fix, repeat the command with --only port-active"
+	if rows > 40 || !strings.HasPrefix(counts, "rdma-spec: 16 wrong: port-active (16); ") || last[len(last)-1] != again {
 		t.Errorf("%d rows:\n%s", rows, screen)
 	}
 	for i := range 16 {
@@ -75,7 +77,9 @@ func TestListFindings_mergesSameText(t *testing.T) {
 		{Check: "c", Status: doctor.OK}}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff("rdma-spec: 2 wrong: b (2); 3 checks: 1 wrong, 1 unknown, 1 ok\n", closing.String()); diff != "" {
+	want = "rdma-spec: 2 wrong: b (2); 3 checks: 1 wrong, 1 unknown, 1 ok\n" +
+		"rdma-spec: to check again after a fix, repeat the command with --only b\n"
+	if diff := cmp.Diff(want, closing.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
