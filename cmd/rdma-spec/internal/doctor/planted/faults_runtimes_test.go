@@ -69,7 +69,7 @@ var plantedRuntimes = []fault{
 	{
 		name: "CRI is not loaded", check: "cri-serves", object: theRuntime,
 		plant: func(s *sick) {
-			s.runtime().Serves, s.runtime().Error = false, "it does not serve CRI"
+			s.runtime().Serves, s.runtime().Error = false, "the runtime does not provide the CRI"
 		},
 	},
 	{
