@@ -180,7 +180,7 @@ func (f *confirmer) reportAnswered(log logrus.FieldLogger, grant spec.Grant) {
 // cannotConfirm logs once for each registration why grants cannot be confirmed.
 func (f *confirmer) cannotConfirm(cause error) {
 	if !f.unseenLogged.Swap(true) {
-		f.log.WithError(cause).Warn("cannot confirm the grants of RDMA containers, so the plugin logs \"answered\" instead " +
+		f.log.WithError(cause).Warn("cannot confirm grants to RDMA containers, so the plugin logs \"answered\" instead " +
 			"of \"adjusted\" (without containerd's socket, it cannot grant CAP_IPC_LOCK either)")
 	}
 }

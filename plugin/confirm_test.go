@@ -362,7 +362,7 @@ func TestConfirm_NoSocket(t *testing.T) {
 	}
 	p.expectGrants(t, grantAnswered, grantAnswered)
 	log := p.log.String()
-	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot confirm the grants") != 1 ||
+	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot confirm grants") != 1 ||
 		strings.Contains(log, "ipc_lock=") || strings.Contains(log, "msg=adjusted") {
 		t.Errorf("the log says:\n%s", log)
 	}

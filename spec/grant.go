@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Grant is everything that the policy gives an RDMA container. A Grant describes the result, not the changes: applying a
-// Grant does not lower limits, and does not remove capabilities or devices that the container already has. The zero
+// Grant is everything that the policy gives an RDMA container. A Grant describes the result, not the changes: applying
+// a Grant does not lower limits, and does not remove capabilities or devices that the container already has. The zero
 // Grant changes nothing.
 type Grant struct {
 	// Memlock is the minimum RLIMIT_MEMLOCK of the container's processes, in bytes. The value 0 does not change the

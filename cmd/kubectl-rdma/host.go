@@ -263,7 +263,7 @@ func (o *options) setFor(c *cluster, node string) (*appsv1.DaemonSet, error) {
 	}
 	if n := nodes[node]; n != nil {
 		if since := lostSince(n); since != "" {
-			return nil, fmt.Errorf("node %s does not run new pods: "+lost+" %s", node, since, node)
+			return nil, fmt.Errorf("node %s does not accept new pods: "+lost+" %s", node, since, node)
 		}
 	}
 	sets, err := c.pluginSets(o.namespace)

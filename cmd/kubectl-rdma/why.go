@@ -96,7 +96,7 @@ func (c *cluster) podNamed(namespace, name string) (pod corev1.Pod, err error) {
 		err = fmt.Errorf("%w: the why command needs permission to get pods and pods/log, and to list events, in "+
 			"namespace %s", err, namespace)
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w in namespace %s: use -n for another namespace, -f for a file, or quotes "+
+		err = fmt.Errorf("%w in namespace %s: use -n for another namespace or -f for a file, or put quotes "+
 			"around a message", err, namespace)
 	}
 	return pod, err

@@ -155,7 +155,7 @@ func checkRuleName(name string) error {
 		return fmt.Errorf("logs use %q for the values that apply if no rule matches: choose another name", defaultRule)
 	}
 	if len(name) > maxRuleName {
-		return fmt.Errorf("the name is %d bytes long: write at most %d bytes", len(name), maxRuleName)
+		return fmt.Errorf("the name is %d bytes long: use at most %d bytes", len(name), maxRuleName)
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return fmt.Errorf("%+q contains an unprintable character: write one line of printable text", name)

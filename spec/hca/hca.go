@@ -195,7 +195,7 @@ type HCA struct {
 	// Manages is the hardware that a management HCA manages, such as "NVSwitches" or "the planes of mlx5_0"; "" for other
 	// HCAs. Containers are not allowed to use management HCAs.
 	Manages string `json:"manages,omitempty"`
-	// Unread is the reason why nothing is known about the HCA: no attempt to read the HCA's attributes has succeeded.
+	// Unread is the reason why no attempt to read the HCA's attributes has succeeded. Nothing is known about such an HCA.
 	// Normally, Unread is "".
 	Unread string `json:"unread,omitempty"`
 	// Problems are lines for administrators. Each line describes a part of the HCA that could not be read or will not

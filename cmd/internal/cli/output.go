@@ -54,7 +54,7 @@ const APIVersion = "rdma-spec/v1alpha1"
 
 // Meta contains the first fields of a result for programs.
 type Meta struct {
-	// APIVersion is the version of the result's fields.
+	// APIVersion is the version of the result's format.
 	APIVersion string `json:"apiVersion"`
 	// Kind is the kind of result, which corresponds to the command.
 	Kind string `json:"kind"`

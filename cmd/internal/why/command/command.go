@@ -41,7 +41,7 @@ type Result struct {
 	*why.Report
 	// Next is the next command to run.
 	Next string `json:"next,omitempty"`
-	// Looked is true if the checks for the causes were run on a node or on its support bundle.
+	// Looked is true if the possible causes were checked on a node or in its support bundle.
 	Looked bool `json:"looked"`
 }
 

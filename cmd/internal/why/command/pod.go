@@ -22,7 +22,7 @@ func ofPods(cmd *cobra.Command, program string) {
 all of which the pod's author is allowed to read. The command finds the lines that matter, whether
 they come from a program that uses RDMA (such as NCCL, UCX, or perftest), the runtime, or the
 kubelet. For each line, the command lists the possible causes, most likely first. The
-command also explains the spec, as the explain command does, based on the built-in defaults or a
+command also explains the spec like the explain command, based on the built-in defaults or a
 configuration file.
 
 ` + howLinesAreRead + `

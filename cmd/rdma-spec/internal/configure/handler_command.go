@@ -35,10 +35,10 @@ func newConfigureHandlerCommand(o *Options) *cobra.Command {
 		Use:   "handler NAME",
 		Short: "Add a runtime handler whose containers can register RDMA memory",
 		Long: `Add a runtime handler to containerd. The command copies an existing handler, and gives the copy a
-base spec with an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. It also prints a
-RuntimeClass for the new handler. Use this command on nodes without NRI. With --in-place, the
-command adds the base spec to the existing handler NAME. This change affects all containers that
-use that handler.
+base spec that sets the locked-memory limit (memlock) to unlimited and adds CAP_IPC_LOCK. The
+command also prints a RuntimeClass for the new handler. Use this command on nodes without NRI. With
+--in-place, the command adds the base spec to the existing handler NAME. This change affects all
+containers that use that handler.
 
 The new base spec is derived from the existing handler's base spec or, if that handler has none,
 from containerd's default spec. Unlike the output of 'ctr oci spec', the new base spec does not

@@ -136,8 +136,8 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 	return err
 }
 
-// CountFindings writes the summary below the list: the number of wrong objects by check, the number of checks by status,
-// and how to repeat the checks that found a fault.
+// CountFindings writes the summary below the list: the number of wrong objects by check, the number of checks by
+// status, and how to repeat the checks that found a fault.
 func CountFindings(stderr io.Writer, findings []Finding) error {
 	worst := map[string]int{}
 	wrong := 0

@@ -36,9 +36,10 @@ func Command() *cobra.Command {
 		Use:   "generate",
 		Short: "Print a base runtime spec that lets containers register RDMA memory",
 		Long: `Print an OCI runtime spec for containerd's base_runtime_spec. The spec is containerd's default spec
-with an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK, but without the default limit of
-1024 open files. Use this base spec for runtimes without NRI. A base spec applies to all containers
-of a runtime handler, so create a separate handler and RuntimeClass for RDMA pods.
+with memlock (the locked-memory limit) set to unlimited and with CAP_IPC_LOCK, but without the
+default limit of 1024 open files. Use this base spec for runtimes without NRI. A base spec applies
+to all containers of a runtime handler, so create a separate handler and RuntimeClass for RDMA
+pods.
 
 With --for, print an equivalent configuration for another platform, in that platform's format. The
 configuration contains only settings that the platform supports, and affects every container on the

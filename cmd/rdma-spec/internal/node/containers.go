@@ -102,7 +102,8 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Container is a running container, with its resources, its grant according to the policy, and how to raise its memlock.
+// Container is a running container, with its resources, its grant according to the policy, and how to raise its
+// memlock.
 type Container struct {
 	Report
 	process.Inside `json:"-"`

@@ -47,7 +47,7 @@ func OfDriver(provider string) string {
 	if named, known := vendors[provider]; known {
 		return "the version of " + named + " that matches the node's driver; newer base images do not contain this provider"
 	}
-	return "the provider for the node's driver, in the driver's version"
+	return "the provider that matches the version of the node's driver"
 }
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.

@@ -35,7 +35,7 @@ func TestVerifyRegisters(t *testing.T) {
 		"the capability alone":               {node: mlx5Node(), holds: capable},
 		"the capability in a user namespace": {node: mlx5Node(), holds: inUserNamespace},
 		"the capability with Soft-iWARP":     {node: siw, holds: capable, change: refuse("REG_MR", unix.ENOMEM)},
-		"too little memory that can be pinned": {node: mlx5Node(), holds: unlimited,
+		"too little pinnable memory": {node: mlx5Node(), holds: unlimited,
 			change: refuse("REG_MR", unix.ENOMEM)},
 		"more than the node has": {node: mlx5Node(), holds: unlimited, change: func(c *container) {
 			c.register = func(string, verbs.Driver, int) error { return fmt.Errorf("mmap: %w", unix.ENOMEM) }

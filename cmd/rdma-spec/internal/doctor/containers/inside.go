@@ -29,7 +29,7 @@ func insideChecks() []doctor.Check {
 		Look:   eachContainer(containerHostPath),
 	}, {
 		ID: "container-provider", Family: "containers",
-		Title:  "Each image with libibverbs contains the provider for its container's HCAs.",
+		Title:  "Each image with libibverbs also contains the provider for the container's HCAs.",
 		Impact: "Without the provider for an HCA's driver, libibverbs does not find the HCA.",
 		Look:   eachContainer(containerProvider),
 	}, {

@@ -117,7 +117,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login pod. Otherwise, check "+
 			"/etc/security/limits.conf in the image, and check the image's scripts for ulimit -l, which sets both the soft and "+
 			"the hard limit",
-			"The container was granted a higher limit, but its hard limit was lowered")
+			"The container was granted a higher limit, but its hard limit was lowered afterward")
 	case c.Lowered():
 		return fault("Raise the limit in the program (ulimit -l unlimited). Or check whether a script or "+
 			"/etc/security/limits.conf in the image lowers the limit",

@@ -17,7 +17,7 @@ import (
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "efa-pages", Family: "memory", Title: "Each EFA device can register all of the node's memory.",
-		Impact: "An EFA device can register only a limited number of pages. Without huge pages, that is about 95 GB.",
+		Impact: "An EFA device can register only a limited number of pages. Without huge pages, the limit is about 95 GB.",
 		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",

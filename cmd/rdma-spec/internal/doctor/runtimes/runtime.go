@@ -136,7 +136,8 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 // runtimeChecks are the checks of the runtimes themselves.
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration and applies all of it.",
+		ID: "runtime-config", Family: "runtime",
+		Title: "Each runtime loads its configuration without errors and applies all of it.",
 		Impact: "The runtime ignores some of its settings, or cannot restart. If the runtime cannot restart, the node " +
 			"becomes NotReady.",
 		Look: runtimeConfig,

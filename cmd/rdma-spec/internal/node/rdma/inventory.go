@@ -58,7 +58,7 @@ type Objects struct {
 	Contexts int `json:"contexts"`
 	// MemoryRegions is the number of memory regions that the processes have registered.
 	MemoryRegions int `json:"memoryRegions"`
-	// RegisteredBytes is the size of the memory regions, including GPU memory.
+	// RegisteredBytes is the total size of the memory regions, including GPU memory.
 	RegisteredBytes uint64 `json:"registeredBytes"`
 	// QueuePairs is the number of queue pairs in each state. It is present only with --queue-pairs.
 	QueuePairs map[string]int `json:"queuePairs,omitempty"`
