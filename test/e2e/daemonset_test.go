@@ -82,7 +82,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.awaitRollout(t)
 	d.expectAnswers(t, "9797", "/readyz", "registered")
 	d.expectAnswers(t, "9797", "/metrics", "\nnri_rdma_connected 1\n")
-	d.awaitLog(t, "nri-rdma", "run: kubectl rdma repair "+k.NodeName())
+	d.awaitLog(t, "nri-rdma", "run kubectl rdma repair "+k.NodeName())
 	d.expectAnswers(t, "9797", "/metrics", "\nnri_rdma_registered_below_policy 2\n")
 	late := runClusterPod(t, d.c, k, kubelet.Pod{Name: "late",
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
