@@ -140,9 +140,12 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 // status, and how to repeat the checks that found a fault.
 func CountFindings(stderr io.Writer, findings []Finding) error {
 	worst := map[string]int{}
-	wrong := 0
-	var checks, faults, faulty []string
+	wrong := map[string]int{} // the number of wrong objects
+	var checks, faults []string
 	for _, f := range findings {
+		if f.Status == Wrong {
+			wrong[f.Check]++
+		}
 		if before, known := worst[f.Check]; !known {
 			worst[f.Check] = rank(f)
 			checks = append(checks, f.Check)
@@ -150,12 +153,10 @@ func CountFindings(stderr io.Writer, findings []Finding) error {
 			worst[f.Check] = min(before, rank(f))
 		}
 	}
-	for _, name := range checks {
-		if n := len(slices.DeleteFunc(checksOf(findings, Wrong), func(other string) bool { return other != name })); n > 0 {
-			wrong += n
-			faults = append(faults, fmt.Sprintf("%s (%d)", name, n))
-			faulty = append(faulty, name)
-		}
+	objects := checksOf(findings, Wrong)
+	faulty := slices.Compact(slices.Clone(objects))
+	for _, name := range faulty {
+		faults = append(faults, fmt.Sprintf("%s (%d)", name, wrong[name]))
 	}
 	counts := make([]int, len(statuses))
 	for _, name := range checks {
@@ -168,8 +169,8 @@ func CountFindings(stderr io.Writer, findings []Finding) error {
 		}
 	}
 	line := fmt.Sprintf("%s: %s", cli.Counted(len(checks), "check", "checks"), strings.Join(ends, ", "))
-	if wrong > 0 {
-		line = fmt.Sprintf("%d wrong: %s; %s", wrong, strings.Join(faults, ", "), line)
+	if len(faulty) > 0 {
+		line = fmt.Sprintf("%d wrong: %s; %s", len(objects), strings.Join(faults, ", "), line)
 		line += "\nrdma-spec: to check again after a fix, repeat the command with --only " + strings.Join(faulty, ",")
 	}
 	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", line)

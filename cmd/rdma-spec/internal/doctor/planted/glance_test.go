@@ -28,7 +28,8 @@ func shown(t *testing.T, findings []doctor.Finding, verbose bool) string {
 	return out.String()
 }
 
-// A terminal of 40 lines with 80 columns has all faults of a node with 16 dark rails, and ends with the counts and the command that checks again.
+// A terminal of 40 lines with 80 columns has all faults of a node with 16 dark rails, and ends with the counts and how
+// to check again.
 func TestFaultsAtAGlance(t *testing.T) {
 	f := known{node: nodeOf(rails(ocp, 0, 16, polling), rails(connectX, 16, 2, eth(hdr)))}.files().With(resources)
 	all := findings(t, f)

@@ -56,15 +56,14 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 	namespace := listing.Containers[i].Namespace
 	pod := listing.Containers[i].Pod
 	remove := fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod)
-	f := doctor.Fault(object, text, remove)
 	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
-		return f.Disruptive("For a few seconds, until the plugin in the new pod is registered, the memlock of new "+
-			"RDMA containers is not raised.",
+		return doctor.Fault(object, text, remove).Disruptive("For a few seconds, until the plugin in the new pod is "+
+			"registered, the memlock of new RDMA containers is not raised.",
 			"kubectl get pods -A -o wide | grep -e Pending -e ContainerCreating")
 	}
 	// The log shows why the plugin is not registered, and is deleted together with the pod.
-	f.Fix = fmt.Sprintf("kubectl -n %s logs %s --tail 20; %s", namespace, pod, remove)
-	return f.Command()
+	show := fmt.Sprintf("kubectl -n %s logs %s --tail 20", namespace, pod)
+	return doctor.Fault(object, text, show+"; "+remove).Command()
 }
 
 // withPlugin runs a check of the plugin if the plugin is installed.

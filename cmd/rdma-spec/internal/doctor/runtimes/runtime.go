@@ -118,12 +118,17 @@ func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
 
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
 
+// unknownRuntimes returns the result of a check for which the runtimes could not be determined.
+func unknownRuntimes(err error) []doctor.Finding {
+	return []doctor.Finding{doctor.Unsure("", "The node's container runtimes cannot be determined: "+err.Error()+".")}
+}
+
 // eachRuntime runs a check of each runtime that serves pods.
 func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Runtimes()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "The node's container runtimes cannot be determined: "+err.Error()+".")}
+			return unknownRuntimes(err)
 		}
 		runtimes := answer.ForPods()
 		if len(runtimes) == 0 {
@@ -182,7 +187,7 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 func criServes(v *doctor.View) []doctor.Finding {
 	answer, err := v.Runtimes()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "The node's container runtimes cannot be determined: "+err.Error()+".")}
+		return unknownRuntimes(err)
 	}
 	serves := slices.ContainsFunc(answer.Runtimes, func(r runtime.Runtime) bool { return r.Serves })
 	kubelet, err := v.Kubelet()
