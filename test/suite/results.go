@@ -82,6 +82,7 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 	for decoder := json.NewDecoder(events); ; {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
+			r.endRunning()
 			return convert.Wait()
 		} else if err != nil {
 			return fmt.Errorf("read the tests' output: %w", err)
@@ -167,13 +168,18 @@ func (r *results) end(test string) []string {
 	return said
 }
 
-// endFailed records where the failed tests of a package are. It also counts what go test does not count: a test that
-// was running when its program ended, because of a timeout or a panic, and a package that fails without a failed test,
-// for example because it does not compile.
-func (r *results) endFailed(dir, why string) {
+// endRunning counts what go test does not count: a test that was running when its program ended, because of a timeout
+// or a panic.
+func (r *results) endRunning() {
 	for _, test := range slices.Clone(r.running) {
 		r.failed = append(r.failed, failure{test: test + ", which did not end", said: shortened(r.end(test))})
 	}
+}
+
+// endFailed records where the failed tests of a package are. It also counts a package that fails without a failed test,
+// for example because it does not compile.
+func (r *results) endFailed(dir, why string) {
+	r.endRunning()
 	ofPackage := r.failed[r.counted:]
 	for i := range ofPackage {
 		ofPackage[i].dir = dir

@@ -136,6 +136,32 @@ panic: at once
 	}
 }
 
+// A test program on a node prints no line for its package, so a test that a timeout ends appears only as a test that did
+// not end.
+func TestTimeoutOnNode(t *testing.T) {
+	const output = `=== RUN   TestGood
+--- PASS: TestGood (0.00s)
+=== RUN   TestHangs
+=== RUN   TestHangs/sub
+    some_test.go:4: begins
+panic: test timed out after 29m0s
+	running tests:
+		TestHangs/sub (9m50s)
+`
+	var got results
+	if err := got.count(t.Context(), strings.NewReader(output)); err != nil {
+		t.Fatal(err)
+	}
+	want := []failure{
+		{"", "TestHangs, which did not end", nil},
+		{"", "TestHangs/sub, which did not end", []string{"some_test.go:4: begins", "panic: test timed out after 29m0s",
+			"\trunning tests:", "\t\tTestHangs/sub (9m50s)"}},
+	}
+	if diff := cmp.Diff(want, got.failed, cmp.AllowUnexported(failure{})); diff != "" || got.passed != 1 {
+		t.Errorf("%d passed\n%s", got.passed, diff)
+	}
+}
+
 func TestShortened(t *testing.T) {
 	said := make([]string, 2*kept+3)
 	for i := range said {
