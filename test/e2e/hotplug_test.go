@@ -95,13 +95,7 @@ func TestHotplug(t *testing.T) {
 	number := 0
 	await.That(t, patience, "a container holds the HCA that has come", func() bool {
 		number++
-		id, err := pod.Run(within(t, patience), containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
-		if err != nil && strings.Contains(err.Error(), "the HCA has not responded yet") {
-			return false // the kubelet also retries
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := runContainer(t, pod, containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
 		return devices(t, id) == "rdma_cm uverbs0 uverbs1"
 	})
 }

@@ -210,14 +210,20 @@ func runPod(t *testing.T, pod containerd.Pod) *containerd.Sandbox {
 	return s
 }
 
-// runContainer starts a container in a pod.
+// runContainer starts a container in a pod. Like the kubelet, it retries if the plugin refuses the container because an
+// HCA has not responded yet. On a slow node, this can take seconds.
 func runContainer(t *testing.T, s *containerd.Sandbox, ctr containerd.Container) string {
 	t.Helper()
-	id, err := s.Run(within(t, patience), ctr)
-	if err != nil {
-		t.Fatal(err)
+	ctx := within(t, patience)
+	for {
+		id, err := s.Run(ctx, ctr)
+		if err == nil {
+			return id
+		}
+		if !strings.Contains(err.Error(), "the HCA has not responded yet") {
+			t.Fatal(err)
+		}
 	}
-	return id
 }
 
 // expectRefused checks that a container cannot be created in a pod, and what the error says.
