@@ -79,7 +79,7 @@ func testUpgrades(t *testing.T, containerds ...string) {
 	scratch.File(t, config, "{}\n", 0o644)
 	for _, version := range containerds {
 		t.Run("containerd "+version, func(t *testing.T) {
-			options := containerd.Options{Version: version, Runtime: "runc", RequestTimeout: "10s"}
+			options := containerd.Options{Version: version, Runtime: "runc", RequestTimeout: "1m"}
 			ctrd, err := containerd.Start(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
