@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
@@ -57,6 +58,34 @@ func TestFollowsABadFile(t *testing.T) {
 		good := fmt.Sprintf("%dGi", i+2)
 		scratch.File(t, file, "memlock: "+good, 0o644)
 		awaitLast(t, last, good)
+	}
+}
+
+// A file that is written in two steps is read after the second one.
+func TestFollowsACompleteFile(t *testing.T) {
+	file := filepath.Join(scratch.Dir(t), "config.yaml")
+	last, _ := follow(t, file)
+	awaitLast(t, last, "bad") // the file does not exist
+	quick := 0
+	for round := 1; quick < 5 && round <= 100; round++ {
+		good := fmt.Sprintf("%dGi", round)
+		scratch.File(t, file, "memlock: "+good, 0o644)
+		awaitLast(t, last, good)
+		begin := time.Now()
+		scratch.File(t, file, "memlock: ", 0o644)
+		time.Sleep(settle / 5)
+		half := last.Load()
+		scratch.File(t, file, "memlock: "+good, 0o644)
+		if time.Since(begin) > settle/2 { // on a busy machine, the file was incomplete for too long
+			continue
+		}
+		quick++
+		if half != good {
+			t.Fatalf("while the file was incomplete, the memlock was %v", half)
+		}
+	}
+	if quick == 0 {
+		t.Skip("this machine never wrote a file in time")
 	}
 }
 
