@@ -60,6 +60,9 @@ func TestRival(t *testing.T) {
 
 			other.present.Store(false)
 			await.That(t, await.Timeout, "the one that does not wait registers", next.Registered)
+			if err := next.Out(); err != nil {
+				t.Errorf("the plugin has registered, but still says: %v", err)
+			}
 			other.awaitAsked(t, 2)
 			if second.Registered() || second.Out() == nil {
 				t.Error("a rival that is away for a moment is taken for gone")

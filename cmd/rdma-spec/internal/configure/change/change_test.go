@@ -273,6 +273,17 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+func TestReversal_diff(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "one\n"})
+	n.apply("nri", "a", "two\n", "new", "n\n")
+	back, err := n.read().Reversal("nri")
+	want := "--- NEW\n+++ /dev/null\n@@ -1 +0,0 @@\n-n\n--- A\n+++ A\n@@ -1 +1 @@\n-two\n+one\n"
+	want = strings.NewReplacer("A\n", n.path("a")+"\n", "NEW", n.path("new")).Replace(want)
+	if diff := cmp.Diff(want, back.Diff()); diff != "" || err != nil {
+		t.Errorf("%v, Diff (-want +got):\n%s", err, diff)
+	}
+}
+
 // A record that this version does not understand is no empty one.
 func TestRead_formats(t *testing.T) {
 	for text, want := range map[string]string{

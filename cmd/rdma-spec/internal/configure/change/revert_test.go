@@ -249,6 +249,43 @@ func TestForget(t *testing.T) {
 	n.check(map[string]string{"a": "theirs"})
 }
 
+// If a file has parts of two features, and one feature is forgotten, only the other feature's part is still recorded.
+func TestForgetParts(t *testing.T) {
+	n := newNode(t, map[string]string{"a": original})
+	n.setParts("nri", "a", block(original, nriLines), "nri")
+	n.setParts("handler", "a", block(original, nriLines+handlerLines), "handler")
+	l := n.open()
+	paths, err := l.Forget("nri")
+	if diff := cmp.Diff([]string{n.path("a")}, paths); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	l.Close()
+	if diff := cmp.Diff([]string{"handler"}, n.read().Features()); diff != "" {
+		t.Errorf("the recorded features (-want +got):\n%s", diff)
+	}
+}
+
+// A file that Leave names stays, with its record, so that a later reversal removes it.
+func TestReversal_leave(t *testing.T) {
+	n := newNode(t, nil)
+	n.apply("handler", "spec", "spec", "config", "config")
+	l := n.open()
+	back, err := l.Reversal("handler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back.Leave(l, n.path("spec"))
+	if err := l.Revert(back, nil); err != nil {
+		t.Error(err)
+	}
+	l.Close()
+	n.check(map[string]string{"spec": "spec"})
+	if err := n.revert("handler"); err != nil {
+		t.Error(err)
+	}
+	n.check(map[string]string{})
+}
+
 // What a run left that was killed is removed by the next one: unfinished files.
 func TestOpenSweeps(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
