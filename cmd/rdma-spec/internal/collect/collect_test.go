@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -58,6 +59,24 @@ func lines(copied map[string]archive.Entry) (all []string) {
 		}
 	}
 	return all
+}
+
+// A pattern that several checks read is followed only once.
+func TestPatterns(t *testing.T) {
+	const gids = "sys/class/infiniband/*/ports/*/gids/*"
+	o := collectOptions{checks: []doctor.Check{{Reads: []string{gids, "first"}}, {Reads: []string{gids, "second"}}}}
+	got := map[string]int{}
+	for _, pattern := range o.patterns() {
+		got[pattern]++
+	}
+	for pattern, count := range got {
+		if count != 1 {
+			t.Errorf("%s is listed %d times", pattern, count)
+		}
+	}
+	if got[gids] == 0 || got["first"] == 0 || got["second"] == 0 {
+		t.Errorf("a check's pattern is missing: %v", got)
+	}
 }
 
 func TestTake(t *testing.T) {

@@ -133,14 +133,25 @@ func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writ
 	return atomicfile.Write(o.to, text.Bytes(), 0o600)
 }
 
+// patterns returns the patterns of the files to copy. Many checks read the same files, and a GID table has thousands of
+// them, so each pattern is contained only once.
+func (o *collectOptions) patterns() []string {
+	all := slices.Concat(node.Inventory, alwaysCollected)
+	for _, c := range o.checks {
+		all = append(all, c.Reads...)
+	}
+	all = append(all, process.VerbsFiles(o.Root, "[0-9]*")...)
+	known := map[string]bool{}
+	return slices.DeleteFunc(all, func(pattern string) bool {
+		again := known[pattern]
+		known[pattern] = true
+		return again
+	})
+}
+
 // collect returns the archive's entries, sorted by name, and the missing files.
 func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries []archive.Entry, missing []string,
 	err error) {
-	patterns := slices.Concat(node.Inventory, alwaysCollected)
-	for _, c := range o.checks {
-		patterns = append(patterns, c.Reads...)
-	}
-	patterns = append(patterns, process.VerbsFiles(o.Root, "[0-9]*")...)
 	o.Inside = true
 	o.Keep = true
 	s, err := node.Open(o.Options)
@@ -148,7 +159,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	copied, missing, err := Take(ctx, s.Files, o.Each(), patterns)
+	copied, missing, err := Take(ctx, s.Files, o.Each(), o.patterns())
 	if err != nil {
 		return nil, nil, err
 	}
