@@ -135,7 +135,7 @@ func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writ
 
 // patterns returns the patterns of the files to copy. Many checks read the same files, and a GID table has thousands of
 // them, so each pattern is contained only once.
-func (o *collectOptions) patterns() []string {
+func (o collectOptions) patterns() []string {
 	all := slices.Concat(node.Inventory, alwaysCollected)
 	for _, c := range o.checks {
 		all = append(all, c.Reads...)
